@@ -50,18 +50,52 @@ typedef VEC(Chain) Chains;
 /* A part of the stash that can be computed again by itself.  from: its number in Stage.again */
 typedef struct { uint32_t from; int64_t at, bytes; } StagePart;
 
-/* Positions in the stage's lists, by value; of parameters by parameter. */
+typedef VEC(int64_t) Bytes;
+typedef VEC(Ref *) Refs;
+
+/* Positions in the stage's lists, by value; of parameters by parameter.  And lists that have no
+ * other use: */
 typedef struct {
     IdMap param, input, output, dy, constants;
     /* of a value that is read again, the output that holds its elements */
     IdMap shown;
     IdMap known;                    /* values that are scalars of rows: what they are (role.c) */
     IdMap recomputed;               /* values of the forward that the backward computes again */
-    IdMap collective;               /* by result of a collective */
+    IdMap collective;               /* by result of a collective: its row */
+    Ids collectives;                /* those results, in the order of their rows */
+    IdMap grad;                     /* by gradient the parameter */
+    IdMap edge;                     /* of a value that crosses a cut: its layout (plan/edge.c) */
+    Refs edges;
+    IdMap chain;                    /* by node of a chain which one (plan/bias.c) */
+    IdMap lowered;                  /* by node as it was what it is now (plan/lower.c) */
+    VEC(Ids) lowered_as;
 } Positions;
 
-typedef VEC(int64_t) Bytes;
-typedef VEC(Ref *) Refs;
+/* The parameters of a stage in memory, by parameter. */
+typedef struct {
+    int64_t bytes, bytes_grad, bytes_half;
+    Bytes at;
+    Dtype *type;        /* by parameter of the graph, the smallest of its copies' types */
+    int64_t *row;       /* elements from row to row, where there is room behind each; 0 */
+    /* where its gradient is, which is its first use's sum, and its other uses'; -1: none; then of
+     * each of ParamUse.partial the sums of a member's chunks but the first */
+    Bytes grad_at, more_at, chunks_at;
+    Bytes half_at;      /* of the copy in half_type; -1: none */
+    Dtype half_type;    /* DT_NONE: no copies */
+} StageParams;
+
+/* Which stage inputs, outputs and gradients that come in B / I reads (bit 0), W (bit 1), forward
+ * (bit 2); a bit for each part of the stash whose function reads it. */
+typedef struct {
+    uint8_t *in, *out, *dy, *in_again, *out_again;
+    bool *optional;     /* forward need not write that output */
+} StageReads;
+
+/* A block outside the workspace, or one of its places. */
+typedef struct {
+    BufClass cls;
+    uint32_t index;
+} Standing;
 
 /* What one function leaves for another: root values, where they stand and how, by value which. */
 typedef struct {
@@ -70,13 +104,31 @@ typedef struct {
     Refs layout;
     IdMap position;
     int64_t bytes;
+    /* of what I saves: where it is; it has no place of its own if I leaves it in that of a value
+       that nobody reads any more (memory.c) */
+    VEC(Standing) in;
+    /* of the stash: its part of Stage.again, or NONE.  At run time a part is a block of its own;
+       `at` counts from the beginning of the stash. */
+    Ids part;
+    VEC(StagePart) again;
 } KeptBlock;
 
-/* A block outside the workspace, or one of its places. */
+/* Of a stage while it is printed. */
 typedef struct {
-    BufClass cls;
-    uint32_t index;
-} Standing;
+    Target target;
+    KernelList *kernels;            /* by target; of a body those of the stage */
+    struct StageNames *names;       /* of its buffers, once one is asked for (print/names.c) */
+    Signatures signatures;
+    /* a statement before each step and at the end of each function: --profile, tests; NULL: none */
+    const char *probe, *probe_end;
+} StagePrint;
+
+/* The bodies of Recurrences, which are stages with one function. */
+typedef struct {
+    StageGen *within;               /* of a body: the stage; NULL: it is one */
+    VEC(StageGen *) body;           /* of its Recurrences, which plan() makes */
+    StageGen *(*plan)(StageGen *of, Pipe *p);
+} StageLoops;
 
 /* A size where lengths vary: does it; what it is with the greatest; what divides it with any. */
 typedef struct {
@@ -127,57 +179,21 @@ struct StageGen {
     Stage *stage;
     const char *name;               /* "stage3": of its file, its functions, its tables */
     Arena *a;
-    bool device;            /* for devices: bias.c, count.c */
-    bool fixed;             /* rows never change: every extent is a plain number */
-    SizesMet *sizes;        /* where lengths vary; NULL: they do not */
-    const Lengths *lengths; /* the same; NULL */
-    VEC(StageConst) constants;
-    Target target;                  /* of what is being printed */
-    KernelList *kernels;            /* by target; of a body those of the stage */
-    StageGen *within;               /* of a Recurrence's body: the stage; NULL: it is one */
-    VEC(StageGen *) bodies;         /* of its Recurrences, which plan_body makes */
-    StageGen *(*plan_body)(StageGen *of, Pipe *p);
-    struct StageNames *names;       /* of its buffers, once one is asked for (print/names.c) */
-    /* a statement before each step and at the end of each function: --profile, tests; NULL: none */
-    const char *probe, *probe_end;
+    bool device;                    /* for devices: bias.c, count.c */
+    bool fixed;                     /* rows never change: every extent is a plain number */
     bool profiled;                  /* --profile: the probe of the CPU's program is a timer */
-    VEC(StageConv) conv;
-    Ids collective;                 /* results of collectives, in the order of their rows */
-    Signatures signatures;
-    KeptBlock stash, saved;
-    /* by root of saved: where it is; it has no place of its own if I leaves it in that of a value
-       that nobody reads any more (memory.c) */
-    VEC(Standing) saved_in;
-    /* by root of the stash: its part of Stage.again, or NONE.  At run time a part is a block of its
-       own; `at` counts from the beginning of the stash. */
-    Ids stash_part;
-    VEC(StagePart) again;
+    SizesMet *sizes;                /* where lengths vary; NULL: they do not */
+    const Lengths *lengths;         /* the same; NULL */
     Positions position;
-    /* by value: its layout where it crosses a cut (plan/edge.c) */
-    IdMap edge_of;
-    Refs edge;
-    int64_t bytes_param, bytes_grad;
+    StageParams params;
+    StageReads reads;
+    KeptBlock stash, saved;
+    VEC(StageConst) constants;
     int64_t bytes_const, bytes_inlined;
-    VEC(int64_t) param_at;
-    Dtype *param_type;  /* by parameter of the graph, the smallest of its copies' types */
-    int64_t *param_row; /* elements from row to row, where there is room behind each; 0 */
-    IdMap grad_of;                  /* by value: the parameter whose gradient it is */
-    /* by parameter: where its gradient is, which is its first use's sum, and its other uses'; -1:
-     * none; then of each of ParamUse.partial the sums of a member's chunks but the first */
-    VEC(int64_t) grad_at, more_at, chunks_at;
-    VEC(int64_t) half_at;           /* of the copy in half_type; -1: none */
-    int64_t bytes_half;
-    Dtype half_type;                /* DT_NONE: no copies */
-    /* on a device: products whose bias the library adds, and by node which; see plan/bias.c */
-    Chains chain;
-    IdMap chain_of;
-    IdMap lowered;                  /* by original node: index into lowered_list */
-    VEC(Ids) lowered_list;
-    /* which stage inputs, outputs and gradients that come in B / I reads (bit 0), W (bit 1),
-     * forward (bit 2) */
-    uint8_t *in_read, *out_read, *dy_read;
-    bool *out_optional;             /* forward need not write it */
-    uint8_t *in_again, *out_again;  /* a bit for each part whose function reads it */
+    VEC(StageConv) conv;
+    Chains chain;                   /* products whose bias the library adds; see plan/bias.c */
+    StageLoops loops;
+    StagePrint print;
     Func *func[F_COUNT];
 };
 

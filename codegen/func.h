@@ -102,13 +102,16 @@ typedef struct {
 
 typedef struct StageGen StageGen;
 
+/* The workspace of a function: all; the most that is alive at one step; and what is behind it, for
+   loops, and for kernels that hand results to the next one: of those it is known once printed. */
+typedef struct { int64_t work, live, scratch[TARGETS]; } FuncBytes;
+
 typedef struct {
     StageGen *sg;
     Graph *g;
     Arena *a;
     Arena *scratch;                 /* while the passes run */
     FuncKind kind;
-    bool training;                  /* which operand of Phase */
     Ids node;                       /* in order, lowered and rewritten */
     VEC(Buffer) buf;
     IdMap buffer_of;                /* those outside the workspace */
@@ -126,14 +129,14 @@ typedef struct {
     struct Fuse *fuse;              /* while groups grow */
     bool *needed;                   /* by root value: read from memory by others than its group */
     uint32_t at_once;               /* how many collectives may be under way besides another one */
-    int64_t bytes_work, bytes_live; /* live: the most that is alive at one step */
-    /* behind the workspace, for loops, and for kernels that hand results to the next one: for those
-       known once printed */
-    int64_t bytes_scratch[TARGETS];
+    FuncBytes bytes;
     VEC(Step) step;
     Ids counted;                    /* masks of which the host is told how many are true */
     VEC(Repeat) repeat;             /* in their order, apart from one another */
     Text body[TARGETS];             /* the printed function */
 } Func;
+
+/* Which operand of a Phase is read. */
+static inline bool func_trains(const Func *f) { return f->kind != F_INFER; }
 
 #endif

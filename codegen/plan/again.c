@@ -16,17 +16,17 @@ static void find_parts(StageGen *sg, const uint32_t *root_of)
         for (uint32_t i = 0; i < s->again.at[k].value.n; i++)
             cg_position(sg, &part_of, s->again.at[k].value.at[i], k);
     for (uint32_t i = 0; i < sg->stash.value.n; i++)
-        vec_push(sg->a, &sg->stash_part, NONE);
+        vec_push(sg->a, &sg->stash.part, NONE);
     for (uint32_t i = 0; i < s->stash.n; i++) {
         if (root_of[i] == NONE)
             continue;
-        uint32_t part = idmap_get(&part_of, s->stash.at[i]), *at = &sg->stash_part.at[root_of[i]];
+        uint32_t part = idmap_get(&part_of, s->stash.at[i]), *at = &sg->stash.part.at[root_of[i]];
         mixed[root_of[i]] |= part == NONE || (*at != NONE && *at != part);
         *at = part;
     }
     for (uint32_t i = 0; i < sg->stash.value.n; i++)
         if (mixed[i])
-            sg->stash_part.at[i] = NONE;
+            sg->stash.part.at[i] = NONE;
 }
 
 /* Parts that hold something get consecutive numbers. */
@@ -36,21 +36,21 @@ static void number_parts(StageGen *sg)
     for (uint32_t k = 0; k < sg->stage->again.n; k++) {
         bool any = false;
         for (uint32_t i = 0; i < sg->stash.value.n; i++)
-            any |= sg->stash_part.at[i] == k;
-        number[k] = any ? sg->again.n : NONE;
+            any |= sg->stash.part.at[i] == k;
+        number[k] = any ? sg->stash.again.n : NONE;
         if (any)
-            vec_push(sg->a, &sg->again, ((StagePart){.from = k}));
+            vec_push(sg->a, &sg->stash.again, ((StagePart){.from = k}));
     }
     for (uint32_t i = 0; i < sg->stash.value.n; i++)
-        if (sg->stash_part.at[i] != NONE)
-            sg->stash_part.at[i] = number[sg->stash_part.at[i]];
+        if (sg->stash.part.at[i] != NONE)
+            sg->stash.part.at[i] = number[sg->stash.part.at[i]];
 }
 
 /* The roots of one block, from `at`; returns its end. */
 static int64_t place_block_at(StageGen *sg, const int64_t *bytes, uint32_t part, int64_t at)
 {
     for (uint32_t i = 0; i < sg->stash.value.n; i++)
-        if (sg->stash_part.at[i] == part) {
+        if (sg->stash.part.at[i] == part) {
             sg->stash.at.at[i] = at;
             at += bytes[i];
         }
@@ -66,9 +66,9 @@ void cg_again(StageGen *sg, const uint32_t *root_of)
     find_parts(sg, root_of);
     number_parts(sg);
     int64_t at = sg->stash.bytes = place_block_at(sg, bytes, NONE, 0);
-    for (uint32_t k = 0; k < sg->again.n; k++) {
-        sg->again.at[k].at = at;
+    for (uint32_t k = 0; k < sg->stash.again.n; k++) {
+        sg->stash.again.at[k].at = at;
         at = place_block_at(sg, bytes, k, at);
-        sg->again.at[k].bytes = at - sg->again.at[k].at;
+        sg->stash.again.at[k].bytes = at - sg->stash.again.at[k].at;
     }
 }

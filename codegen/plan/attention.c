@@ -185,9 +185,9 @@ static AttentionStep begin(const Func *f, const Node *n)
     const AttentionAttr *at = n->attr.attention;
     return (AttentionStep){.attr = at,
                            .back = n->op == OP_FlashAttentionGrad,
-                           .ratio = f->training ? at->ratio : 0,
+                           .ratio = func_trains(f) ? at->ratio : 0,
                            .chunk =
-                               at->step || (f->training && at->ratio > 0) ? n->attr.piece : NULL,
+                               at->step || (func_trains(f) && at->ratio > 0) ? n->attr.piece : NULL,
                            .room = NONE};
 }
 

@@ -183,6 +183,6 @@ void cg_chains(StageGen *sg)
         const Chain *c = &sg->chain.at[i];
         const NodeId part[] = {c->product, c->add, c->cast, c->last};
         for (size_t k = 0; k < sizeof part / sizeof *part; k++)
-            *idmap_at(sg->a, &sg->chain_of, part[k]) = i;
+            *idmap_at(sg->a, &sg->position.chain, part[k]) = i;
     }
 }

@@ -35,9 +35,9 @@ static Lin moves(const Func *f, uint32_t buf)
 {
     const Buffer *x = &f->buf.at[buf];
     Lin n = lin(1);
-    if (!f->sg->within || (x->cls != BUF_IN && x->cls != BUF_OUT))
+    if (!f->sg->loops.within || (x->cls != BUF_IN && x->cls != BUF_OUT))
         return lin(0);
-    for (int d = 0; d < val(f->g, x->value)->shape.rank && !f->sg->within->within; d++)
+    for (int d = 0; d < val(f->g, x->value)->shape.rank && !f->sg->loops.within->loops.within; d++)
         if (!lin_mul(n, cg_ext(f, x->value, d), &n))
             return lin(1);
     return n;

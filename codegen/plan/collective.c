@@ -50,8 +50,8 @@ static uint32_t row_of(StageGen *sg, ValueId result)
 {
     uint32_t *row = idmap_at(sg->a, &sg->position.collective, result);
     if (*row == NONE) {
-        *row = sg->collective.n;
-        vec_push(sg->a, &sg->collective, result);
+        *row = sg->position.collectives.n;
+        vec_push(sg->a, &sg->position.collectives, result);
     }
     return *row;
 }
@@ -102,12 +102,12 @@ static bool sums_over(const Graph *g, const Partial *p, int x)
 const PpPartial *cg_partials(const StageGen *sg, Arena *a, int *n)
 {
     PpPartial *list = arena_array(a, PpPartial, n_partial(sg) + 1);
-    int row = (int)sg->collective.n;
+    int row = (int)sg->position.collectives.n;
     *n = 0;
     for (uint32_t i = 0; i < sg->stage->param.n; i++) {
         const ParamUse *u = &sg->stage->param.at[i];
         int64_t bytes = cg_align(value_bytes(sg->g, sg->g->param.at[u->param].value)),
-                offset = sg->chunks_at.at[i];
+                offset = sg->params.chunks_at.at[i];
         for (uint32_t k = 0; k < u->partial.n; k++) {
             const Partial *of = &u->partial.at[k];
             PpPartial *p = &list[(*n)++];
@@ -161,10 +161,10 @@ static int part_of(const StageGen *sg, ValueId v)
 
 const PpCollective *cg_collectives(const StageGen *sg, Arena *a, int *n)
 {
-    int own = (int)sg->collective.n;
+    int own = (int)sg->position.collectives.n;
     PpCollective *list = arena_array(a, PpCollective, own + MESH_AXES * n_partial(sg) + 1);
     for (int k = 0; k < own; k++) {
-        ValueId v = sg->collective.at[k];
+        ValueId v = sg->position.collectives.at[k];
         const Value *y = val(sg->g, v);
         const Node *node = &sg->g->node.at[y->node];
         const Dtype t = val(sg->g, node->in[0])->dtype;

@@ -83,7 +83,7 @@ static bool order_of(const Func *f, const Wide *w, int *order)
 
 static Ref layout(StageGen *sg, ValueId v)
 {
-    Func f = {.sg = sg, .g = sg->g, .training = true};
+    Func f = {.sg = sg, .g = sg->g};
     Ref at = cg_dense(&f, v);
     const Value *x = val(sg->g, v);
     int order[MAX_RANK];
@@ -100,13 +100,13 @@ static Ref layout(StageGen *sg, ValueId v)
 
 const Ref *cg_edge(StageGen *sg, ValueId v)
 {
-    uint32_t *at = idmap_at(sg->a, &sg->edge_of, v);
+    uint32_t *at = idmap_at(sg->a, &sg->position.edge, v);
     if (*at == NONE) {
-        *at = sg->edge.n;
-        vec_push(sg->a, &sg->edge, arena_new_of(sg->a, Ref));
-        *sg->edge.at[*at] = layout(sg, v);
+        *at = sg->position.edges.n;
+        vec_push(sg->a, &sg->position.edges, arena_new_of(sg->a, Ref));
+        *sg->position.edges.at[*at] = layout(sg, v);
     }
-    return sg->edge.at[*at];
+    return sg->position.edges.at[*at];
 }
 
 void cg_edges(StageGen *sg)

@@ -14,7 +14,7 @@ static bool same_place(const Buffer *x, const Buffer *y)
 
 static bool same_steps(const Func *f, const Func *g)
 {
-    if (f->step.n != g->step.n || f->bytes_work != g->bytes_work)
+    if (f->step.n != g->step.n || f->bytes.work != g->bytes.work)
         return false;
     for (uint32_t i = 0; i < f->step.n; i++) {
         const Step *x = &f->step.at[i], *y = &g->step.at[i];
@@ -58,7 +58,6 @@ Func *cg_function_new(StageGen *sg, FuncKind kind, Arena *a, Arena *scratch)
     f->a = a;
     f->scratch = scratch;
     f->kind = kind;
-    f->training = kind != F_INFER;
     return f;
 }
 
@@ -67,8 +66,8 @@ Func *cg_function(StageGen *sg, FuncKind kind)
     const Stage *s = sg->stage;
     const Ids *list[F_COUNT] = {&s->forward, &s->infer, &s->backward, &s->backward_input,
                                 &s->backward_weight};
-    for (uint32_t k = 0; k < sg->again.n; k++)
-        list[F_AGAIN + k] = &s->again.at[sg->again.at[k].from].node;
+    for (uint32_t k = 0; k < sg->stash.again.n; k++)
+        list[F_AGAIN + k] = &s->again.at[sg->stash.again.at[k].from].node;
     Func *f = cg_function_new(sg, kind, sg->a, arena_within(sg->a));
     cg_lower(f, list[kind]);
     cg_place(f);
@@ -81,7 +80,7 @@ Func *cg_function(StageGen *sg, FuncKind kind)
     cg_steps(f);
     if (sg->device)
         cg_counts(f);
-    if (!sg->within)
+    if (!sg->loops.within)
         cg_optional(f);
     number_constants(f);
     cg_repeat(f);

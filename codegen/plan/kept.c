@@ -25,10 +25,10 @@ static int by_order(const void *a, const void *b)
 /* Roots stand one behind the other: up to where the next one begins. */
 static int64_t bytes_of(const StageGen *sg, uint32_t root)
 {
-    uint32_t part = sg->stash_part.at[root];
+    uint32_t part = sg->stash.part.at[root];
     int64_t at = sg->stash.at.at[root],
             end = part == NONE ? sg->stash.bytes
-                               : sg->again.at[part].at + sg->again.at[part].bytes;
+                               : sg->stash.again.at[part].at + sg->stash.again.at[part].bytes;
     for (uint32_t i = 0; i < sg->stash.at.n; i++)
         if (sg->stash.at.at[i] > at && sg->stash.at.at[i] < end)
             end = sg->stash.at.at[i];
@@ -54,8 +54,8 @@ const PpKept *cg_kept(const StageGen *sg, Arena *a, int *n_kept)
     if (sg->pipe->loss == NONE)
         return NULL;
     for (uint32_t i = 0; i < sg->stash.value.n; i++) {
-        uint32_t part = sg->stash_part.at[i];
-        int64_t from = part == NONE ? 0 : sg->again.at[part].at;
+        uint32_t part = sg->stash.part.at[i];
+        int64_t from = part == NONE ? 0 : sg->stash.again.at[part].at;
         Kept k = {.value = sg->stash.value.at[i],
                   .part = part == NONE ? -1 : (int)part,
                   .output = -1,

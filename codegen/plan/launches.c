@@ -290,13 +290,13 @@ static void at_the_end(const StageGen *sg, StageLaunches *out, Arena *a)
     for (uint32_t i = 0; i < sg->stage->param.n; i++) {
         const ParamUse *q = &sg->stage->param.at[i];
         const Param *p = &sg->g->param.at[q->param];
-        bool trains = sg->grad_at.at[i] >= 0 && !p->stat && q->use != USE_TRANSMIT;
+        bool trains = sg->params.grad_at.at[i] >= 0 && !p->stat && q->use != USE_TRANSMIT;
         bytes += trains ? (double)value_bytes(sg->g, p->value) : 0;
         n += trains ? (double)shape_elements(&val(sg->g, p->value)->shape) : 0;
     }
     if (bytes == 0)
         return;
-    const double half = (double)sg->bytes_half;
+    const double half = (double)sg->params.bytes_half;
     Adding x = {.a = a, .now = {.part = 'U', .nodes = ""}}, each = x;
     add(&x, "optimizer", (Work){UNIT_SCALAR, 2, number(2 * n), number(bytes), .m = {0}});
     add(&x, "optimizer",

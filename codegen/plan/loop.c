@@ -37,8 +37,8 @@ static Pipe *pipe_of(const Func *f, const Node *n, Ids *which)
         body->output.at[kept++] = body->output.at[o];
     }
     body->output.n = kept;
-    const PartitionOptions own = {.alone = arena_printf(a, "%s_loop%u", f->sg->name,
-                                                        f->sg->bodies.n)};
+    const PartitionOptions own = {
+        .alone = arena_printf(a, "%s_loop%u", f->sg->name, f->sg->loops.body.n)};
     return pipe_build(body, &own, NULL);
 }
 
@@ -78,7 +78,7 @@ void cg_loop(Func *f, const Node *n, Step *s)
     Loop *l = arena_new_of(f->a, Loop);
     Ids which = {0};
     Pipe *p = pipe_of(f, n, &which);
-    l->body = f->sg->plan_body(f->sg, p);
+    l->body = f->sg->loops.plan(f->sg, p);
     l->steps = recurrence_steps(f->g, n);
     l->reverse = r->reverse;
     l->nin = p->stage.at[0].input.n;
@@ -95,8 +95,7 @@ void cg_loop(Func *f, const Node *n, Step *s)
     s->loop = l;
     const Func *step = l->body->func[F_FORWARD];
     for (int t = 0; t < TARGETS; t++) {
-        const int64_t bytes =
-            l->body_room + cg_align(step->bytes_work + step->bytes_scratch[t]);
-        f->bytes_scratch[t] = bytes > f->bytes_scratch[t] ? bytes : f->bytes_scratch[t];
+        const int64_t bytes = l->body_room + cg_align(step->bytes.work + step->bytes.scratch[t]);
+        f->bytes.scratch[t] = bytes > f->bytes.scratch[t] ? bytes : f->bytes.scratch[t];
     }
 }

@@ -382,19 +382,19 @@ void cg_lower(Func *f, const Ids *list)
         NodeId id = list->at[i];
         if (cg_copied(sg, id) != NONE)
             continue;
-        uint32_t *lowered = idmap_at(sg->a, &sg->lowered, id);
+        uint32_t *lowered = idmap_at(sg->a, &sg->position.lowered, id);
         /* once per node: every function gets the same values */
         if (*lowered == NONE) {
             Low l = {.f = f};
-            uint32_t chain = idmap_get(&sg->chain_of, id);
+            uint32_t chain = idmap_get(&sg->position.chain, id);
             if (chain != NONE)
                 product_and_bias(&l, &sg->chain.at[chain], id);
             else if (!lower_node(&l, id))
                 vec_push(sg->a, &l.list, id);
-            vec_push(sg->a, &sg->lowered_list, l.list);
-            *lowered = sg->lowered_list.n - 1;
+            vec_push(sg->a, &sg->position.lowered_as, l.list);
+            *lowered = sg->position.lowered_as.n - 1;
         }
-        Ids part = sg->lowered_list.at[*lowered];
+        Ids part = sg->position.lowered_as.at[*lowered];
         for (uint32_t j = 0; j < part.n; j++)
             vec_push(f->a, &f->node, part.at[j]);
     }

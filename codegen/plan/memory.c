@@ -350,7 +350,7 @@ static void stand_outside(Func *f, const uint32_t *same)
         if (first.over != NONE || end == i || host->cls == BUF_WORK)
             continue;
         if (last.cls == BUF_SAVED && host == &first)
-            f->sg->saved_in.at[last.index] = (Standing){host->cls, host->index};
+            f->sg->saved.in.at[last.index] = (Standing){host->cls, host->index};
         for (uint32_t j = i; j != NONE; j = same[j])
             if (f->buf.at[j].cls != host->cls || f->buf.at[j].index != host->index) {
                 f->buf.at[j].cls = host->cls;
@@ -382,16 +382,16 @@ void cg_memory(Func *f)
         }
         n++;
     }
-    f->bytes_work = cg_pack(f->scratch, l, n);
-    f->bytes_live = cg_live(l, n);
+    f->bytes.work = cg_pack(f->scratch, l, n);
+    f->bytes.live = cg_live(l, n);
     for (uint32_t i = 0; i < f->buf.n; i++)
         if (owner[i] != NONE)
             f->buf.at[i].offset = l[owner[i]].offset;
     Stage *s = f->sg->stage;
     uint8_t bit = f->kind == F_WEIGHT ? 2 : f->kind >= F_BACKWARD ? 1 : 4;
     bool again = f->kind >= F_AGAIN;
-    uint8_t *in = again ? f->sg->in_again : f->sg->in_read,
-            *out = again ? f->sg->out_again : f->sg->out_read;
+    uint8_t *in = again ? f->sg->reads.in_again : f->sg->reads.in,
+            *out = again ? f->sg->reads.out_again : f->sg->reads.out;
     if (again)
         bit = (uint8_t)(1 << (f->kind - F_AGAIN));
     for (uint32_t i = 0; i < f->buf.n; i++) {
@@ -401,6 +401,6 @@ void cg_memory(Func *f)
         if (b->used && b->cls == BUF_OUT && b->index < s->output.n)
             out[b->index] |= bit;
         if (b->used && b->cls == BUF_DY)
-            f->sg->dy_read[b->index] |= bit;
+            f->sg->reads.dy[b->index] |= bit;
     }
 }

@@ -56,6 +56,6 @@ void cg_optional(Func *f)
         if (only->kind == STEP_NEST)
             f->group.at[only->group].nest->arg.at[j].optional = true;
         f->buf.at[only->arg.at[j].buf].optional = true;
-        f->sg->out_optional[i] |= f->kind == F_FORWARD;
+        f->sg->reads.optional[i] |= f->kind == F_FORWARD;
     }
 }

@@ -55,8 +55,9 @@ ValueId cg_copied(const StageGen *sg, NodeId n)
 {
     const Node *x = &sg->g->node.at[n];
     const Value *p = x->op == OP_Cast ? val(sg->g, x->in[0]) : NULL;
-    bool copied = p && p->kind == V_PARAM && p->dtype == DT_F32 && sg->half_type != DT_NONE &&
-                  x->attr.to == sg->half_type && !sg->g->param.at[p->param].stat;
+    bool copied = p && p->kind == V_PARAM && p->dtype == DT_F32 &&
+                  sg->params.half_type != DT_NONE && x->attr.to == sg->params.half_type &&
+                  !sg->g->param.at[p->param].stat;
     return copied ? x->in[0] : NONE;
 }
 
@@ -77,8 +78,8 @@ static uint32_t kept_buffer(Func *f, BufClass cls, uint32_t index, ValueId v)
                          : cls == BUF_SAVED ? &sg->saved.layout
                                             : NULL;
     Standing at = {cls, index};
-    if (cls == BUF_SAVED && index < sg->saved_in.n)
-        at = sg->saved_in.at[index];
+    if (cls == BUF_SAVED && index < sg->saved.in.n)
+        at = sg->saved.in.at[index];
     uint32_t buf = cg_buffer(f, at.cls, at.index, v);
     if (layout && index < layout->n) {
         f->buf.at[buf].layout = layout->at[index];

@@ -24,8 +24,8 @@ static uint32_t param_of(const StageGen *sg, ValueId v)
     for (;;) {
         const Value *x = val(g, v);
         const Node *n = graph_maker(g, v);
-        if (!n || idmap_get(&sg->grad_of, v) != NONE)
-            return x->kind == V_PARAM ? x->param : idmap_get(&sg->grad_of, v);
+        if (!n || idmap_get(&sg->position.grad, v) != NONE)
+            return x->kind == V_PARAM ? x->param : idmap_get(&sg->position.grad, v);
         if (!op_is_view(n->op) && !is_half_copy(g, n))
             return NONE;
         v = n->in[0];
@@ -36,19 +36,19 @@ static uint32_t param_of(const StageGen *sg, ValueId v)
 static Lin row_of(const StageGen *sg, const Param *p)
 {
     return cg_row_apart(sg, true, lin(p->shape.d[p->shape.rank - 1]),
-                        sg->param_type[val(sg->g, p->value)->param]);
+                        sg->params.type[val(sg->g, p->value)->param]);
 }
 
 static void find_types(StageGen *sg)
 {
     const Graph *g = sg->g;
-    sg->param_type = arena_array(sg->a, Dtype, g->param.n + 1);
+    sg->params.type = arena_array(sg->a, Dtype, g->param.n + 1);
     for (uint32_t i = 0; i < g->param.n; i++)
-        sg->param_type[i] = g->param.at[i].dtype;
+        sg->params.type[i] = g->param.at[i].dtype;
     for (NodeId n = 0; n < g->node.n; n++) {
         const Node *x = &g->node.at[n];
         if (is_half_copy(g, x) && val(g, x->in[0])->dtype == DT_F32)
-            sg->param_type[val(g, x->in[0])->param] = x->attr.to;
+            sg->params.type[val(g, x->in[0])->param] = x->attr.to;
     }
 }
 
@@ -127,25 +127,25 @@ static bool has_room(const StageGen *sg, uint32_t i)
 void cg_param_rows(StageGen *sg)
 {
     const Stage *s = sg->stage;
-    sg->param_row = arena_array(sg->a, int64_t, s->param.n + 1);
+    sg->params.row = arena_array(sg->a, int64_t, s->param.n + 1);
     find_types(sg);
     for (uint32_t i = 0; i < s->param.n; i++)
         for (uint32_t k = 0; k < s->param.at[i].grads.n; k++)
-            *idmap_at(sg->a, &sg->grad_of, s->param.at[i].grads.at[k]) = s->param.at[i].param;
+            *idmap_at(sg->a, &sg->position.grad, s->param.at[i].grads.at[k]) = s->param.at[i].param;
     for (uint32_t i = 0; i < s->param.n; i++)
         if (has_room(sg, i))
-            sg->param_row[i] = row_of(sg, &sg->g->param.at[s->param.at[i].param]).c;
+            sg->params.row[i] = row_of(sg, &sg->g->param.at[s->param.at[i].param]).c;
 }
 
 Shape cg_param_shape(const StageGen *sg, uint32_t i)
 {
     Shape s = sg->g->param.at[sg->stage->param.at[i].param].shape;
-    if (sg->param_row[i])
-        s.d[s.rank - 1] = sg->param_row[i];
+    if (sg->params.row[i])
+        s.d[s.rank - 1] = sg->params.row[i];
     return s;
 }
 
 bool cg_param_place(const Func *f, uint32_t i, ValueId v, Ref *at)
 {
-    return f->sg->param_row[i] && cg_padded(f, v, false, at);
+    return f->sg->params.row[i] && cg_padded(f, v, false, at);
 }

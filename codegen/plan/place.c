@@ -81,7 +81,7 @@ static void sinks(Place *p)
     for (uint32_t i = 0; forward && i < s->output.n; i++)
         sink_to(p, BUF_OUT, i, s->output.at[i].value);
     for (uint32_t i = 0; i < f->sg->stash.value.n; i++)
-        if (forward_of(f, f->sg->stash_part.at[i]))
+        if (forward_of(f, f->sg->stash.part.at[i]))
             sink_to(p, BUF_STASH, i, f->sg->stash.value.at[i]);
     for (uint32_t i = 0; f->kind == F_FORWARD && i < s->param.n; i++)
         for (uint32_t u = 0; u < f->g->update.n; u++) {
@@ -120,7 +120,7 @@ static void count_uses(Place *p)
             const ValueId x = n->in[j];
             if (x == NONE)
                 continue;
-            p->uses[x] += node_reads(n, j, f->training ? TRAINING : INFERENCE);
+            p->uses[x] += node_reads(n, j, func_trains(f) ? TRAINING : INFERENCE);
             if (cg_is_view(f, f->node.at[i]))
                 continue;
             const bool product = cg_is_factor(f, n, j);

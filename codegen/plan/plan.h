@@ -34,7 +34,7 @@ Lin cg_value_row(const StageGen *sg, ValueId v, Lin ext);
 /* row-major, or with the last two dimensions exchanged, with rows that far apart; false:
    impossible */
 bool cg_padded(const Func *f, ValueId v, bool turned, Ref *at);
-void cg_param_rows(StageGen *sg);                       /* fills StageGen.param_row */
+void cg_param_rows(StageGen *sg);                       /* fills StageParams.row */
 Shape cg_param_shape(const StageGen *sg, uint32_t i);   /* as it is in memory */
 /* v: parameter i, its copy or its gradient; false: row-major */
 bool cg_param_place(const Func *f, uint32_t i, ValueId v, Ref *at);

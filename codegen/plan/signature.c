@@ -243,7 +243,7 @@ static void put_step(Record *b, const Func *f, const Step *s)
 
 uint32_t cg_signature(Func *f, const Step *s)
 {
-    Signatures *k = &f->sg->signatures;
+    Signatures *k = &f->sg->print.signatures;
     Record b = {f->sg->a, k->room.at, 0, k->room.cap};
     put_step(&b, f, s);
     k->room.at = b.at;
@@ -284,7 +284,7 @@ static uint64_t hash_record(uint64_t h, Record *b)
 
 static uint64_t hash_function(uint64_t h, Record *b, const Func *f)
 {
-    put_each(b, LIST((int64_t)f->kind, f->bytes_work));
+    put_each(b, LIST((int64_t)f->kind, f->bytes.work));
     for (uint32_t i = 0; i < f->step.n; i++) {
         const Step *s = &f->step.at[i];
         put_step(b, f, s);
@@ -313,7 +313,8 @@ static void put_stage(Record *b, const StageGen *sg)
     }
     for (uint32_t i = 0; i < s->param.n; i++) {
         put_text(b, sg->g->param.at[s->param.at[i].param].name);
-        put_each(b, LIST((int64_t)s->param.at[i].use, sg->param_at.at[i], sg->grad_at.at[i]));
+        put_each(b,
+                 LIST((int64_t)s->param.at[i].use, sg->params.at.at[i], sg->params.grad_at.at[i]));
         if (s->param.at[i].uses > 1)
             put_int(b, s->param.at[i].uses);
         for (uint32_t k = 0; k < s->param.at[i].partial.n; k++) {
@@ -325,9 +326,9 @@ static void put_stage(Record *b, const StageGen *sg)
         if (sg->constants.at[i].inlined)
             put(b, v->data, (size_t)shape_elements(&v->shape) * dtype_size(v->dtype));
     }
-    for (uint32_t k = 0; k < sg->again.n; k++)
-        put_int(b, sg->again.at[k].bytes);
-    put_ints(b, LIST(sg->stash.bytes, sg->saved.bytes, sg->bytes_param, sg->bytes_grad,
+    for (uint32_t k = 0; k < sg->stash.again.n; k++)
+        put_int(b, sg->stash.again.at[k].bytes);
+    put_ints(b, LIST(sg->stash.bytes, sg->saved.bytes, sg->params.bytes, sg->params.bytes_grad,
                      sg->bytes_const));
 }
 

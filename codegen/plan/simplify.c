@@ -4,11 +4,11 @@
  *
  *     x * 1, x / 1, -(-x)  ->  x             x * -1, x / -1  ->  -x
  *     x + (-y)  ->  x - y                    x - (-y)  ->  x + y           (-y) + x  ->  x - y
- *     max(x, 0) > 0  ->  x > 0               what another statement computes  ->  that one
+ *     max(x, 0) > 0  ->  x > 0               what there is already  ->  that one
  *
  * as derivatives make them of one another.  Each is exact, for zeros of either sign and infinities
- * too, so that no result depends on which nest an operation has come to stand in.  What adds 0 makes
- * 0 of -0, and stays.
+ * too, so that no result depends on which nest an operation has come to stand in.  What adds 0
+ * makes 0 of -0, and stays.
  */
 #include "nest.h"
 

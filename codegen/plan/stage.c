@@ -29,11 +29,11 @@ static void lay_out_uses(StageGen *sg)
     for (uint32_t i = 0; i < sg->stage->param.n; i++) {
         const ParamUse *u = &sg->stage->param.at[i];
         uint32_t more = u->uses > 1 ? u->uses - 1 : 0;
-        vec_push(sg->a, &sg->more_at, more ? sg->bytes_grad : -1);
-        sg->bytes_grad += bytes_of_param(sg, i) * more;
-        vec_push(sg->a, &sg->chunks_at, sg->bytes_grad);
+        vec_push(sg->a, &sg->params.more_at, more ? sg->params.bytes_grad : -1);
+        sg->params.bytes_grad += bytes_of_param(sg, i) * more;
+        vec_push(sg->a, &sg->params.chunks_at, sg->params.bytes_grad);
         for (uint32_t k = 0; k < u->partial.n; k++)
-            sg->bytes_grad +=
+            sg->params.bytes_grad +=
                 bytes_of_param(sg, i) * (graph_pieces_along(sg->g, u->partial.at[k].along) - 1);
     }
 }
@@ -42,9 +42,9 @@ int64_t cg_grad_at(const StageGen *sg, uint32_t index)
 {
     uint32_t n = sg->stage->param.n, i = index % n, use = index / n;
     uint32_t uses = sg->stage->param.at[i].uses;
-    return use == 0     ? sg->grad_at.at[i]
-           : use < uses ? sg->more_at.at[i] + (use - 1) * bytes_of_param(sg, i)
-                        : sg->chunks_at.at[i] + (use - uses) * bytes_of_param(sg, i);
+    return use == 0     ? sg->params.grad_at.at[i]
+           : use < uses ? sg->params.more_at.at[i] + (use - 1) * bytes_of_param(sg, i)
+                        : sg->params.chunks_at.at[i] + (use - uses) * bytes_of_param(sg, i);
 }
 
 static void lay_out_params(StageGen *sg)
@@ -52,13 +52,13 @@ static void lay_out_params(StageGen *sg)
     const bool *is_trained = trained(sg->a, sg->pipe);
     for (uint32_t i = 0; i < sg->stage->param.n; i++) {
         int64_t bytes = bytes_of_param(sg, i);
-        vec_push(sg->a, &sg->param_at, sg->bytes_param);
-        sg->bytes_param += bytes;
+        vec_push(sg->a, &sg->params.at, sg->params.bytes);
+        sg->params.bytes += bytes;
         if (is_trained[sg->stage->param.at[i].param]) {
-            vec_push(sg->a, &sg->grad_at, sg->bytes_grad);
-            sg->bytes_grad += bytes;
+            vec_push(sg->a, &sg->params.grad_at, sg->params.bytes_grad);
+            sg->params.bytes_grad += bytes;
         } else {
-            vec_push(sg->a, &sg->grad_at, -1);
+            vec_push(sg->a, &sg->params.grad_at, -1);
         }
     }
     lay_out_uses(sg);
@@ -70,21 +70,22 @@ static void lay_out_halves(StageGen *sg)
     const Stage *s = sg->stage;
     const Ids *const lists[] = {&s->forward, &s->infer, &s->backward};
     for (uint32_t i = 0; i < s->param.n; i++)
-        vec_push(sg->a, &sg->half_at, -1);
+        vec_push(sg->a, &sg->params.half_at, -1);
     for (int k = 0; k < 3; k++)
         for (uint32_t i = 0; i < lists[k]->n; i++) {
             const Node *n = &sg->g->node.at[lists[k]->at[i]];
-            if (sg->half_type == DT_NONE && n->op == OP_Cast && dtype_is_half(n->attr.to))
-                sg->half_type = n->attr.to;
+            if (sg->params.half_type == DT_NONE && n->op == OP_Cast && dtype_is_half(n->attr.to))
+                sg->params.half_type = n->attr.to;
             ValueId v = cg_copied(sg, lists[k]->at[i]);
             if (v == NONE)
                 continue;
             const uint32_t q = idmap_get(&sg->position.param, val(sg->g, v)->param);
             const Shape shape = cg_param_shape(sg, q);
-            if (sg->half_at.at[q] >= 0)
+            if (sg->params.half_at.at[q] >= 0)
                 continue;
-            sg->half_at.at[q] = sg->bytes_half;
-            sg->bytes_half += cg_align(shape_elements(&shape) * (int64_t)dtype_size(sg->half_type));
+            sg->params.half_at.at[q] = sg->params.bytes_half;
+            sg->params.bytes_half +=
+                cg_align(shape_elements(&shape) * (int64_t)dtype_size(sg->params.half_type));
         }
 }
 
@@ -281,7 +282,7 @@ static void lay_out_stash(StageGen *sg)
     lay_out_kept(sg, F_INPUT, (Ids[]){s->backward_input, s->backward_weight}, &s->saved,
                  &sg->saved, root_of);
     for (uint32_t i = 0; i < sg->saved.value.n; i++)
-        vec_push(sg->a, &sg->saved_in, ((Standing){BUF_SAVED, i}));
+        vec_push(sg->a, &sg->saved.in, ((Standing){BUF_SAVED, i}));
 }
 
 /* I is planned: what it saves elsewhere takes no place of its own. */
@@ -290,7 +291,7 @@ static void lay_out_saved(StageGen *sg, const Func *f)
     sg->saved.bytes = 0;
     for (uint32_t i = 0; i < sg->saved.value.n; i++) {
         sg->saved.at.at[i] = sg->saved.bytes;
-        if (sg->saved_in.at[i].cls == BUF_SAVED)
+        if (sg->saved.in.at[i].cls == BUF_SAVED)
             sg->saved.bytes +=
                 cg_align(cg_ref_bytes(f, sg->saved.layout.at[i], sg->saved.value.at[i]));
     }
@@ -351,7 +352,7 @@ static StageGen *plan_body(StageGen *of, Pipe *p)
     StageGen *body = planned(of->a, p, 0, of->device, of->lengths, of->sizes, of);
     INSIST(body->conv.n == 0 && body->constants.n == 0);
     cg_sizes_part(of);
-    vec_push(of->a, &of->bodies, body);
+    vec_push(of->a, &of->loops.body, body);
     return body;
 }
 
@@ -360,8 +361,8 @@ static StageGen *planned(Arena *a, Pipe *p, uint32_t index, bool device, const L
                          SizesMet *sizes, StageGen *within)
 {
     StageGen *sg = arena_new_of(a, StageGen);
-    sg->within = within;
-    sg->plan_body = plan_body;
+    sg->loops.within = within;
+    sg->loops.plan = plan_body;
     sg->lengths = lengths;
     sg->sizes = sizes;
     sg->pipe = p;
@@ -373,16 +374,17 @@ static StageGen *planned(Arena *a, Pipe *p, uint32_t index, bool device, const L
     stage_parts(p->graph, &p->stage.at[index]);
     sg->fixed = within ? within->fixed
                        : p->uneven.n > 0 || p->graph->batch <= 1;       /* no rows: no call */
-    sg->kernels = within ? within->kernels : arena_array(a, KernelList, TARGETS);
+    sg->print.kernels = within ? within->print.kernels : arena_array(a, KernelList, TARGETS);
     for (int t = 0; t < TARGETS && !within; t++)
-        sg->kernels[t].of.arena = sg->kernels[t].titles.arena = sg->kernels[t].text.a = sg->a;
+        sg->print.kernels[t].of.arena = sg->print.kernels[t].titles.arena =
+            sg->print.kernels[t].text.a = sg->a;
     split_outputs(sg);
-    sg->in_read = arena_array(sg->a, uint8_t, sg->stage->input.n + 1);
-    sg->out_read = arena_array(sg->a, uint8_t, sg->stage->output.n + 1);
-    sg->out_optional = arena_array(sg->a, bool, sg->stage->output.n + 1);
-    sg->dy_read = arena_array(sg->a, uint8_t, dy_count(sg->stage) + 1);
-    sg->in_again = arena_array(sg->a, uint8_t, sg->stage->input.n + 1);
-    sg->out_again = arena_array(sg->a, uint8_t, sg->stage->output.n + 1);
+    sg->reads.in = arena_array(sg->a, uint8_t, sg->stage->input.n + 1);
+    sg->reads.out = arena_array(sg->a, uint8_t, sg->stage->output.n + 1);
+    sg->reads.optional = arena_array(sg->a, bool, sg->stage->output.n + 1);
+    sg->reads.dy = arena_array(sg->a, uint8_t, dy_count(sg->stage) + 1);
+    sg->reads.in_again = arena_array(sg->a, uint8_t, sg->stage->input.n + 1);
+    sg->reads.out_again = arena_array(sg->a, uint8_t, sg->stage->output.n + 1);
     cg_position_stage(sg);
     sg->device = device;
     cg_edges(sg);
@@ -399,7 +401,7 @@ static StageGen *planned(Arena *a, Pipe *p, uint32_t index, bool device, const L
         if (k == F_INPUT)
             lay_out_saved(sg, sg->func[k]);
     }
-    for (uint32_t k = 0; k < sg->again.n; k++)
+    for (uint32_t k = 0; k < sg->stash.again.n; k++)
         cg_function(sg, (FuncKind)(F_AGAIN + k));
     return sg;
 }
@@ -438,8 +440,8 @@ static bool other_products(const StageGen *sg)
 static bool other_plan(const StageGen *sg)
 {
     bool other = cg_has_chains(sg) || other_products(sg);
-    for (uint32_t i = 0; i < sg->bodies.n && !other; i++)
-        other = other_plan(sg->bodies.at[i]);
+    for (uint32_t i = 0; i < sg->loops.body.n && !other; i++)
+        other = other_plan(sg->loops.body.at[i]);
     return other;
 }
 
@@ -454,7 +456,7 @@ int64_t cg_bytes_work_of(const StageGen *sg, FuncKind kind, Target target)
     if (!f)
         return 0;
     const Func *printed = sg->func[cg_function_like(sg, kind)];
-    return cg_align(f->bytes_work + printed->bytes_scratch[target]);
+    return cg_align(f->bytes.work + printed->bytes.scratch[target]);
 }
 
 int64_t cg_bytes_work(const StageGen *sg, Target target)

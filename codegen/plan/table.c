@@ -96,9 +96,9 @@ static const PpInput *inputs(const StageGen *sg, const Pipe *rows, Arena *a)
                             .from_output = scale  ? 0
                                            : data ? cg_input_number(p, in->value)
                                                   : output_of(&p->stage.at[in->from], in->value),
-                            .stashed = rows ? 0 : kept_until(sg->in_read[i]),
+                            .stashed = rows ? 0 : kept_until(sg->reads.in[i]),
                             .grads = (int)in->grads.n,
-                            .again = rows ? 0 : sg->in_again[i]};
+                            .again = rows ? 0 : sg->reads.in_again[i]};
     }
     return list;
 }
@@ -111,11 +111,11 @@ static const PpOutput *outputs(const StageGen *sg, Arena *a)
         const StageOutput *out = &s->output.at[i];
         list[i] = (PpOutput){.t = cg_tensor(sg->g, out->value, NULL, sg->lengths, a),
                              .model_output = out->outputs.n > 0 ? (int)out->outputs.at[0] : -1,
-                             .stashed = kept_until(sg->out_read[i]),
+                             .stashed = kept_until(sg->reads.out[i]),
                              .dys = (int)out->dys.n,
-                             .again = sg->out_again[i],
-                             .optional = sg->out_optional[i] && !kept_until(sg->out_read[i]) &&
-                                         !sg->out_again[i]};
+                             .again = sg->reads.out_again[i],
+                             .optional = sg->reads.optional[i] && !kept_until(sg->reads.out[i]) &&
+                                         !sg->reads.out_again[i]};
     }
     return list;
 }
@@ -144,7 +144,7 @@ static const PpDy *gradients(const StageGen *sg, Arena *a, int *n)
                                       .from = (int)c,
                                       .input = (int)i,
                                       .index = (int)j,
-                                      .stashed = kept_until(sg->dy_read[*n])};
+                                      .stashed = kept_until(sg->reads.dy[*n])};
                     ++*n;
                 }
             }
@@ -211,18 +211,18 @@ static const PpParam *params(const StageGen *sg, Arena *a)
     for (uint32_t i = 0; i < s->param.n; i++) {
         const ParamUse *u = &s->param.at[i];
         Param of = sg->g->param.at[u->param], *const q = &of;
-        const int64_t row = sg->param_row[i] ? q->shape.d[q->shape.rank - 1] : 0;
+        const int64_t row = sg->params.row[i] ? q->shape.d[q->shape.rank - 1] : 0;
         q->shape = cg_param_shape(sg, i);
         list[i] = (PpParam){.param = (int)u->param,
                             .use = use[u->use],
                             .from = (int)(u->use == USE_OWN ? s->index : u->from),
                             .trainable = q->trainable,
                             .stat = q->stat,
-                            .offset = sg->param_at.at[i],
-                            .grad_offset = sg->grad_at.at[i],
-                            .half_offset = sg->bytes_half > 0 ? sg->half_at.at[i] : 0,
+                            .offset = sg->params.at.at[i],
+                            .grad_offset = sg->params.grad_at.at[i],
+                            .half_offset = sg->params.bytes_half > 0 ? sg->params.half_at.at[i] : 0,
                             .more = u->uses > 1 ? (int)u->uses - 1 : 0,
-                            .more_offset = u->uses > 1 ? sg->more_at.at[i] : 0,
+                            .more_offset = u->uses > 1 ? sg->params.more_at.at[i] : 0,
                             .axis = -1};
         if (q->n_each)
             one_of_several(&list[i], q, a);
@@ -317,10 +317,11 @@ static void twice(const StageGen *sg, PpStage *st)
 /* R: parts of the stash. */
 static const PpAgain *parts(const StageGen *sg, Arena *a)
 {
-    PpAgain *list = arena_array(a, PpAgain, sg->again.n + 1);
-    for (uint32_t k = 0; k < sg->again.n; k++)
-        list[k] = (PpAgain){.bytes = sg->again.at[k].bytes,
-                            .flops = flops(sg->g, &sg->stage->again.at[sg->again.at[k].from].node)};
+    PpAgain *list = arena_array(a, PpAgain, sg->stash.again.n + 1);
+    for (uint32_t k = 0; k < sg->stash.again.n; k++)
+        list[k] =
+            (PpAgain){.bytes = sg->stash.again.at[k].bytes,
+                      .flops = flops(sg->g, &sg->stage->again.at[sg->stash.again.at[k].from].node)};
     return list;
 }
 
@@ -389,17 +390,17 @@ const PpStage *cg_stage_table(const StageGen *sg, Target target, Arena *a)
                     .output = outputs(sg, a),
                     .param = params(sg, a),
                     .constants = constants(sg, &order, a),
-                    .bytes_param = sg->bytes_param,
-                    .bytes_grad = sg->bytes_grad,
+                    .bytes_param = sg->params.bytes,
+                    .bytes_grad = sg->params.bytes_grad,
                     .bytes_const = sg->bytes_const + (device ? sg->bytes_inlined : 0),
-                    .bytes_half = sg->bytes_half,
-                    .half_type = sg->bytes_half > 0 ? (int)sg->half_type : 0,
+                    .bytes_half = sg->params.bytes_half,
+                    .half_type = sg->params.bytes_half > 0 ? (int)sg->params.half_type : 0,
                     .bytes_stash = sg->stash.bytes,
                     .bytes_saved = sg->saved.bytes,
                     .flops_forward = flops(sg->g, &s->forward),
                     .flops_input = flops(sg->g, &s->backward_input),
                     .flops_weight = flops(sg->g, &s->backward_weight),
-                    .n_again = (int)sg->again.n,
+                    .n_again = (int)sg->stash.again.n,
                     .again = parts(sg, a),
                     .n_conv = (int)sg->conv.n,
                     .conv = cg_convolutions(sg, a),

@@ -147,7 +147,7 @@ bool cg_is_view(const Func *f, NodeId id)
 
 ValueId cg_view_operand(const Func *f, const Node *n)
 {
-    return n->op == OP_Phase && !f->training ? n->in[1] : n->in[0];
+    return n->op == OP_Phase && !func_trains(f) ? n->in[1] : n->in[0];
 }
 
 static bool empty(const Func *f, ValueId v)
@@ -286,8 +286,8 @@ bool cg_recuts(const Func *f, const Node *n)
 /* Where a value stands in a message; others than those that cross are read there row-major. */
 static Ref crossing(const Func *f, ValueId v)
 {
-    uint32_t i = idmap_get(&f->sg->edge_of, v);
-    return i == NONE ? cg_dense(f, v) : *f->sg->edge.at[i];
+    uint32_t i = idmap_get(&f->sg->position.edge, v);
+    return i == NONE ? cg_dense(f, v) : *f->sg->position.edges.at[i];
 }
 
 /* A root's place, or none: v is a view. */

@@ -8,18 +8,18 @@
 
 static const char *behind(Out *o, int64_t at)
 {
-    return arena_printf(o->a, "c->work + %" PRId64, o->f->bytes_work + at);
+    return arena_printf(o->a, "c->work + %" PRId64, o->f->bytes.work + at);
 }
 
 /* The function of one step, among the kernels. */
 static const char *function(Out *o, const Step *s, const char *comment)
 {
     StageGen *body = s->loop->body;
-    body->target = o->f->sg->target;
+    body->print.target = o->f->sg->print.target;
     body->sizes = o->f->sg->sizes;
     const KernelText text = {arena_printf(o->a, "a step of %s", comment), NULL, "const PpCtx *c",
                              o->lines(body->func[F_FORWARD])};
-    const int64_t bytes = s->loop->body_room + cg_bytes_work(body, body->target);
+    const int64_t bytes = s->loop->body_room + cg_bytes_work(body, body->print.target);
     o->bytes_scratch = bytes > o->bytes_scratch ? bytes : o->bytes_scratch;
     cg_sizes_part(o->f->sg);
     return out_kernel(o, s, &text);

@@ -213,7 +213,7 @@ static void of_value(const Func *f, ValueId v, Named *x)
         const char *name = of->name + GRADIENT, *number = strrchr(name, '%');
         const char *forward =
             arena_strndup(f->a, name, number ? (size_t)(number - name) : strlen(name));
-        ValueId w = strmap_get(&f->sg->names->value, forward);
+        ValueId w = strmap_get(&f->sg->print.names->value, forward);
         x->gradient = true;
         if (w != NONE) {
             of_value(f, w, x);
@@ -284,9 +284,9 @@ static const char *key_of(const Func *f, const Buffer *b)
 
 static const StageNames *names_of(StageGen *sg)
 {
-    if (sg->names)
-        return sg->names;
-    StageNames *s = sg->names = arena_array(sg->a, StageNames, 1);
+    if (sg->print.names)
+        return sg->print.names;
+    StageNames *s = sg->print.names = arena_array(sg->a, StageNames, 1);
     NamedList list = {0};
     *s = (StageNames){{.arena = sg->a}, {.arena = sg->a}, {.arena = sg->a}, NULL};
     for (ValueId v = 0; v < sg->g->value.n; v++) {
@@ -318,8 +318,8 @@ const char *out_name(const Func *f, uint32_t buf)
 bool names_has(StageGen *sg, const char *name)
 {
     bool has = strmap_get(&names_of(sg)->taken, name) != NONE;
-    for (uint32_t i = 0; i < sg->bodies.n && !has; i++)
-        has = names_has(sg->bodies.at[i], name);
+    for (uint32_t i = 0; i < sg->loops.body.n && !has; i++)
+        has = names_has(sg->loops.body.at[i], name);
     return has;
 }
 

@@ -157,9 +157,9 @@ Parameters out_parameters(Out *o, const Step *s, const char *const *name, const 
 static const char *kernel(Out *o, const Step *s, const KernelText *x, const char *head)
 {
     StageGen *sg = o->f->sg;
-    while (sg->within)
-        sg = sg->within;
-    KernelList *k = &sg->kernels[sg->target];
+    while (sg->loops.within)
+        sg = sg->loops.within;
+    KernelList *k = &sg->print.kernels[sg->print.target];
     const char *params = *x->params ? x->params : "void";
     uint32_t *slot = strmap_at(&k->of, arena_printf(o->a, "%s|%s|%s", head, params, x->body));
     if (*slot != NONE)

@@ -16,7 +16,7 @@ static const char *const block_name[] = {
 
 uint32_t place_part(const Func *f, const Buffer *b)
 {
-    return b->cls == BUF_STASH ? f->sg->stash_part.at[b->index] : NONE;
+    return b->cls == BUF_STASH ? f->sg->stash.part.at[b->index] : NONE;
 }
 
 bool place_is_pointer(BufClass c)
@@ -36,16 +36,16 @@ int64_t place_at(const Func *f, uint32_t buf)
     const StageGen *sg = f->sg;
     const Buffer *b = &f->buf.at[buf];
     switch (b->cls) {
-    case BUF_PARAM: return sg->param_at.at[b->index];
+    case BUF_PARAM: return sg->params.at.at[b->index];
     case BUF_GRAD: return cg_grad_at(sg, b->index);
-    case BUF_HALF: return sg->half_at.at[b->index];
+    case BUF_HALF: return sg->params.half_at.at[b->index];
     case BUF_CONST: {
         const StageConst *c = &sg->constants.at[cg_constant(f->sg, b->value)];
         return c->offset + c->shift + (c->inlined ? sg->bytes_const : 0);
     }
     case BUF_STASH: {
         uint32_t part = place_part(f, b);
-        return sg->stash.at.at[b->index] - (part == NONE ? 0 : sg->again.at[part].at);
+        return sg->stash.at.at[b->index] - (part == NONE ? 0 : sg->stash.again.at[part].at);
     }
     case BUF_SAVED: return sg->saved.at.at[b->index];
     case BUF_WORK: return b->offset;

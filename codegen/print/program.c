@@ -23,7 +23,7 @@ static const char *title(const StageGen *sg, FuncKind kind)
     return kind < F_AGAIN
                ? func_title[kind]
                : arena_printf(sg->a, "R: part %d of the stash once more, %" PRId64 " bytes",
-                              kind - F_AGAIN, sg->again.at[kind - F_AGAIN].bytes);
+                              kind - F_AGAIN, sg->stash.again.at[kind - F_AGAIN].bytes);
 }
 
 const char *cg_function_name(const StageGen *sg, FuncKind kind, Target target)
@@ -44,14 +44,14 @@ static void print_steps(Out *o)
             print_step(o, i++, NONE);
         }
     }
-    if (f->sg->probe_end)
-        text_line(&o->text, "%s", f->sg->probe_end);
+    if (f->sg->print.probe_end)
+        text_line(&o->text, "%s", f->sg->print.probe_end);
 }
 
 /* The lines of the function. */
 static const char *lines(Func *f)
 {
-    Target target = f->sg->target;
+    Target target = f->sg->print.target;
     Out o = {.f = f,
              .a = f->a,
              .target = target_row(target),
@@ -67,23 +67,21 @@ static const char *lines(Func *f)
                    "of masks, how many places are there");
     if (!o.reads && !head.n)
         text_line(&head, "(void)c;");
-    if (o.bytes_scratch > f->bytes_scratch[target])
-        f->bytes_scratch[target] = o.bytes_scratch;
+    if (o.bytes_scratch > f->bytes.scratch[target])
+        f->bytes.scratch[target] = o.bytes_scratch;
     return arena_printf(f->a, "%s\n%s", text_all(&head), text_all(&o.text));
 }
 
 void cg_function_print(Func *f)
 {
-    Target target = f->sg->target;
+    Target target = f->sg->print.target;
     Text *t = &f->body[target];
     const char *body = lines(f);
     *t = (Text){.a = f->a};
     text_add(t, "// %s\n", title(f->sg, f->kind));
-    if (f->bytes_scratch[target])
-        text_add(t,
-                 "// behind the workspace %" PRId64
-                 " bytes that steps use while they run\n",
-                 f->bytes_scratch[target]);
+    if (f->bytes.scratch[target])
+        text_add(t, "// behind the workspace %" PRId64 " bytes that steps use while they run\n",
+                 f->bytes.scratch[target]);
     text_add(t, "void %s(const PpCtx *c)\n{\n%s}\n\n", cg_function_name(f->sg, f->kind, target),
              body);
 }

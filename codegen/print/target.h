@@ -86,7 +86,8 @@ const char **out_argument_names(Out *o, const Step *s);
 /* title.c: "softmax_dx"; "layernorm" of LayerNormalization */
 const char *title_of(const Out *o, const Step *s);
 const char *title_plain(Arena *a, const char *op);
-const char *title_direction(const Step *s); /* "dx", or "dw" where it makes gradients of weights alone */
+/* "dx"; "dw" where it makes gradients of weights alone; "" */
+const char *title_direction(const Step *s);
 /* for a comment: " NAME", " gradient of NAME"; of what has no name in the model " in NODE" */
 const char *out_value_text(Arena *a, const Graph *g, ValueId v);
 const char *out_pattern(Arena *a, const char *x,

@@ -17,7 +17,7 @@ static void part_arguments(const Out *o, const CudaNest *n, const CudaKernel *x,
         text_item(&p->params, "%s%s *__restrict__ %s", x->part[j] == PART_WRITTEN ? "" : "const ",
                   type, n->part[j].name);
         text_item(&p->args, "(%s *)(c->work + %" PRId64 ")", type,
-                  o->f->bytes_work + n->part[j].offset);
+                  o->f->bytes.work + n->part[j].offset);
     }
 }
 

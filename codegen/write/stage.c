@@ -107,7 +107,7 @@ static void print_own_weight(const StageGen *sg, const TargetRow *row, Target ta
 
 void cg_stage_functions(StageGen *sg, Target target)
 {
-    sg->target = target;
+    sg->print.target = target;
     for (int k = 0; k < F_COUNT; k++)
         if (sg->func[k] && cg_function_like(sg, (FuncKind)k) == (FuncKind)k)
             cg_function_print(sg->func[k]);
@@ -126,13 +126,13 @@ void cg_stage_print(StageGen *sg, Target target, Text *t)
 {
     const Stage *s = sg->stage;
     const TargetRow *row = target_row(target);
-    const KernelList *k = &sg->kernels[target];
+    const KernelList *k = &sg->print.kernels[target];
     const bool timed = sg->profiled && !row->device;
     if (timed)
-        sg->probe = sg->probe_end = "pp_time_step();";
+        sg->print.probe = sg->print.probe_end = "pp_time_step();";
     cg_stage_functions(sg, target);
     if (timed)
-        sg->probe = sg->probe_end = NULL;
+        sg->print.probe = sg->print.probe_end = NULL;
     const char *what = sg->pipe->alone
                            ? "what the data of a step alone decide, added up before it begins"
                            : arena_printf(sg->a, "stage %u of %u: %s", s->index, sg->pipe->stage.n,
@@ -152,13 +152,13 @@ void cg_stage_print(StageGen *sg, Target target, Text *t)
     text_add(t,
              "// bytes: parameters %" PRId64 ", gradients %" PRId64 ", constants %" PRId64
              ", workspace %" PRId64 "; %s stash %" PRId64 ", saved %" PRId64 "\n",
-             sg->bytes_param, sg->bytes_grad,
+             sg->params.bytes, sg->params.bytes_grad,
              sg->bytes_const + (row->device ? sg->bytes_inlined : 0), cg_bytes_work(sg, target),
              sg->microbatches ? "once a step" : "for each microbatch", sg->stash.bytes,
              sg->saved.bytes);
-    for (uint32_t i = 0; i < sg->again.n; i++)
+    for (uint32_t i = 0; i < sg->stash.again.n; i++)
         text_add(t, "// %s: %" PRId64 " bytes of stash that %s can compute again\n",
-                 arena_printf(sg->a, "part %u", i), sg->again.at[i].bytes,
+                 arena_printf(sg->a, "part %u", i), sg->stash.again.at[i].bytes,
                  cg_function_name(sg, (FuncKind)(F_AGAIN + i), target));
     text_add(t, "#include \"%s\"\n%s\n", row->header,
              has_custom(sg) ? "#include \"pp_custom.h\"\n" : "");

@@ -15,10 +15,10 @@ static void run_check_order(StageRun *r, const Func *f)
 {
     bool *written = arena_array(r->a, bool, f->buf.n + 1);
     /* 1.05 of what is alive at once, and of a few small buffers what aligning them costs */
-    if (f->bytes_work * 20 > f->bytes_live * 21 && f->bytes_work > f->bytes_live + cg_align(512))
+    if (f->bytes.work * 20 > f->bytes.live * 21 && f->bytes.work > f->bytes.live + cg_align(512))
         run_wrong(r, "stage %u %s: a workspace of %lld bytes for %lld alive at once",
-                  f->sg->stage->index, run_func_name(f), (long long)f->bytes_work,
-                  (long long)f->bytes_live);
+                  f->sg->stage->index, run_func_name(f), (long long)f->bytes.work,
+                  (long long)f->bytes.live);
     for (uint32_t o = 0; o < f->order.n; o++) {
         const Nest *n = f->group.at[f->order.at[o]].nest;
         const Node *call = &f->g->node.at[f->group.at[f->order.at[o]].member.at[0].node];
@@ -106,8 +106,8 @@ static const char *run_write(StageRun *r, uint32_t i, const char *prefix)
     RunStage *s = &r->stage[i];
     Text t = {.a = r->a};
     s->sg = cg_stage(r->p->graph->arena, r->p, i, r->device != NULL);
-    s->sg->probe = "pp_step(0);";
-    s->sg->probe_end = "pp_step(1);";
+    s->sg->print.probe = "pp_step(0);";
+    s->sg->print.probe_end = "pp_step(1);";
     for (int k = 0; k < F_COUNT; k++)
         if (s->sg->func[k])
             run_check_order(r, s->sg->func[k]);

@@ -211,7 +211,7 @@ static char *run_address(const StageRun *r, const Ref *ref)
     const Buffer *b = &r->func->buf.at[ref->buf];
     char *base = NULL;
     switch (b->cls) {
-    case BUF_PARAM: base = s->block[BLOCK_PARAM].at + s->sg->param_at.at[b->index]; break;
+    case BUF_PARAM: base = s->block[BLOCK_PARAM].at + s->sg->params.at.at[b->index]; break;
     case BUF_GRAD: base = s->block[BLOCK_GRAD].at + cg_grad_at(s->sg, b->index); break;
     case BUF_STASH: base = s->block[BLOCK_STASH].at + s->sg->stash.at.at[b->index]; break;
     case BUF_SAVED: base = s->block[BLOCK_SAVED].at + s->sg->saved.at.at[b->index]; break;

@@ -51,13 +51,13 @@ static void interp_ports(StageRun *r, const StageGen *sg, PpStage *t)
         bool made = x->from != NONE && x->value != r->p->loss_scale;
         in[i] = (PpInput){interp_value(r, x->value), made ? (int)x->from : -1,
                           made ? interp_output_of(r, x->from, x->value) : 0,
-                          interp_kept(sg->in_read[i]), (int)x->grads.n, sg->in_again[i]};
+                          interp_kept(sg->reads.in[i]), (int)x->grads.n, sg->reads.in_again[i]};
         t->n_dx += (int)x->grads.n;
     }
     for (uint32_t i = 0; i < s->output.n; i++) {
         const StageOutput *x = &s->output.at[i];
         out[i] = (PpOutput){interp_value(r, x->value), x->outputs.n ? (int)x->outputs.at[0] : -1,
-                            interp_kept(sg->out_read[i]), (int)x->dys.n, sg->out_again[i], 0};
+                            interp_kept(sg->reads.out[i]), (int)x->dys.n, sg->reads.out_again[i], 0};
         t->n_dy += (int)x->dys.n;
     }
     t->input = in;
@@ -79,7 +79,7 @@ static void interp_dys(StageRun *r, const StageGen *sg, PpStage *t)
                 for (uint32_t j = 0;
                      in->value == s->output.at[o].value && in->from == s->index && j < in->grads.n;
                      j++)
-                    dy[n] = (PpDy){(int)o, (int)c, (int)i, (int)j, interp_kept(sg->dy_read[n])},
+                    dy[n] = (PpDy){(int)o, (int)c, (int)i, (int)j, interp_kept(sg->reads.dy[n])},
                     n++;
             }
     INSIST(n == t->n_dy);
@@ -88,11 +88,11 @@ static void interp_dys(StageRun *r, const StageGen *sg, PpStage *t)
 
 static void interp_again(StageRun *r, const StageGen *sg, PpStage *t)
 {
-    PpAgain *again = arena_array(r->a, PpAgain, sg->again.n + 1);
-    for (uint32_t k = 0; k < sg->again.n; k++)
-        again[k].bytes = sg->again.at[k].bytes;
+    PpAgain *again = arena_array(r->a, PpAgain, sg->stash.again.n + 1);
+    for (uint32_t k = 0; k < sg->stash.again.n; k++)
+        again[k].bytes = sg->stash.again.at[k].bytes;
     t->again = again;
-    t->n_again = (int)sg->again.n;
+    t->n_again = (int)sg->stash.again.n;
 }
 
 static const PpStage *interp_table(StageRun *r, const StageGen *sg)
@@ -108,23 +108,23 @@ static const PpStage *interp_table(StageRun *r, const StageGen *sg)
         const Shape shape = cg_param_shape(sg, i);
         param[i] = (PpParam){.t = interp_tensor(r, q->name, q->dtype, &shape, -1),
                              .axis = q->shape.rank - 1,
-                             .whole = sg->param_row[i] ? q->shape.d[q->shape.rank - 1] : 0,
+                             .whole = sg->params.row[i] ? q->shape.d[q->shape.rank - 1] : 0,
                              .param = (int)s->param.at[i].param,
-                             .offset = sg->param_at.at[i],
-                             .grad_offset = sg->grad_at.at[i],
-                             .half_offset = sg->half_at.at[i],
+                             .offset = sg->params.at.at[i],
+                             .grad_offset = sg->params.grad_at.at[i],
+                             .half_offset = sg->params.half_at.at[i],
                              .more = (int)s->param.at[i].uses - (s->param.at[i].uses > 0),
-                             .more_offset = sg->more_at.at[i]};
+                             .more_offset = sg->params.more_at.at[i]};
     }
     t->param = param;
     t->n_param = (int)s->param.n;
-    t->bytes_param = sg->bytes_param;
-    t->bytes_grad = sg->bytes_grad;
+    t->bytes_param = sg->params.bytes;
+    t->bytes_grad = sg->params.bytes_grad;
     t->bytes_stash = sg->stash.bytes;
     interp_again(r, sg, t);
     t->bytes_saved = sg->saved.bytes;
-    t->bytes_half = sg->bytes_half;
-    t->half_type = (int)sg->half_type;
+    t->bytes_half = sg->params.bytes_half;
+    t->half_type = (int)sg->params.half_type;
     t->bytes_work[PP_WORK_FORWARD] = cg_bytes_work(sg, TARGET_C); /* one for all */
     t->has_backward = cg_has_backward(s);
     return t;
@@ -136,12 +136,12 @@ static char *interp_buffer(const StageRun *r, const RunStage *s, const Func *f, 
 {
     const Buffer *b = &f->buf.at[buf];
     switch (b->cls) {
-    case BUF_PARAM: return s->block[BLOCK_PARAM].at + s->sg->param_at.at[b->index];
+    case BUF_PARAM: return s->block[BLOCK_PARAM].at + s->sg->params.at.at[b->index];
     case BUF_GRAD: return s->block[BLOCK_GRAD].at + cg_grad_at(s->sg, b->index);
     case BUF_STASH: return s->block[BLOCK_STASH].at + s->sg->stash.at.at[b->index];
     case BUF_SAVED: return s->block[BLOCK_SAVED].at + s->sg->saved.at.at[b->index];
     case BUF_WORK: return s->block[BLOCK_WORK].at + b->offset;
-    case BUF_HALF: return s->block[BLOCK_HALF].at + s->sg->half_at.at[b->index];
+    case BUF_HALF: return s->block[BLOCK_HALF].at + s->sg->params.half_at.at[b->index];
     case BUF_IN: return s->in[b->index].at;
     case BUF_OUT: return s->out[b->index].at;
     case BUF_DY: return s->dy[b->index].at;

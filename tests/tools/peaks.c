@@ -64,7 +64,7 @@ static int64_t most(int64_t x, int64_t y) { return x > y ? x : y; }
 static int64_t needed(const Peaks *x, const Func *f)
 {
     const Target target = x->program->plan.device == PP_CPU ? TARGET_C : TARGET_CUDA;
-    return f->bytes_live + f->bytes_scratch[target];
+    return f->bytes.live + f->bytes.scratch[target];
 }
 
 /* Alive at one step of the functions that an action runs. */
