@@ -314,7 +314,7 @@ StageGen *cg_stage_device(Arena *a, Pipe *p, uint32_t index, StageGen *sg);
 bool cg_has_backward(const Stage *s);
 int64_t cg_bytes_work(const StageGen *sg, Target target); /* the largest of all functions */
 /* print/program.c: for who plans a device's stage and does not print it: what its functions need
-   behind the workspace (Func.bytes_scratch), which printing finds.  Sizes are known */
+   behind the workspace (FuncBytes.scratch), which printing finds.  Sizes are known */
 void cg_scratch(StageGen *sg);
 int64_t cg_bytes_work_of(const StageGen *sg, FuncKind kind, Target target);
 

@@ -107,7 +107,7 @@ void nest_print_cuda(Arena *a, const Nest *n, int64_t full, const char *const *a
 int64_t nest_scratch_cuda(const Nest *n, int64_t full, const bool *alias)
 {
     if (n->nd == 0 || n->kind == NEST_POINT ||
-        (n->kind == NEST_ROW && lin_at(cuda_product(n, 0, n->nouter), full) > PP_BUSY / 2))
+        (n->kind == NEST_ROW && lin_at(nest_span(n, 0, n->nouter), full) > PP_BUSY / 2))
         return 0;
     Arena *a = arena_new();
     const char **name = arena_array(a, const char *, n->arg.n + 1);

@@ -106,8 +106,8 @@ void cg_scratch(StageGen *sg)
         Func *f = sg->func[k];
         for (uint32_t i = 0; f && i < f->step.n; i++) {
             const int64_t bytes = f->step.at[i].empty ? 0 : scratch_of(f, &f->step.at[i]);
-            if (bytes > f->bytes_scratch[TARGET_CUDA])
-                f->bytes_scratch[TARGET_CUDA] = bytes;
+            if (bytes > f->bytes.scratch[TARGET_CUDA])
+                f->bytes.scratch[TARGET_CUDA] = bytes;
         }
     }
 }
