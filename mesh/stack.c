@@ -59,29 +59,46 @@ static ValueId in_front(Stack *s, ValueId v)
 
 static ValueId made(Stack *s, uint32_t k);
 
+static Attr lifted(const Stack *s, const Node *n)
+{
+    return attr_lifted(s->g->arena, n->op, &n->attr, s->of->chunks);
+}
+
+/* What x repeats, as rows that several experts take are repeated; NONE: nothing. */
+static ValueId repeats(const Graph *g, ValueId x)
+{
+    const Node *n = is_made(g, x) && val(g, x)->shape.rank + 1 < MAX_RANK ? maker(g, x) : NULL;
+    if (n && n->op == OP_Reshape)
+        return repeats(g, n->in[0]) == NONE ? NONE : n->in[0];
+    return n && n->op == OP_Expand && val(g, n->in[0])->shape.rank == n->attr.n ? n->in[0] : NONE;
+}
+
+/* What is the same for all, with the dimension in front.  It is sent before it is repeated. */
+static ValueId for_each(Stack *s, ValueId x)
+{
+    const ValueId of = repeats(s->g, x);
+    Shape to = shape_with(&val(s->g, x)->shape, 0, 1);
+    ValueId y = of == NONE ? reshape(s, x, &to) : for_each(s, of);
+    to.d[0] = s->of->chunks;
+    return in_front(s, of == NONE ? node(s, OP_Expand, 1, &y, (Attr){.n = to.rank, .dims = to.d})
+                                  : node(s, maker(s->g, x)->op, 1, &y, lifted(s, maker(s->g, x))));
+}
+
 /* An operand with a dimension in front of as many as `rank` others; what is the same for all has
  * none, unless it is asked for. */
 static ValueId operand(Stack *s, uint32_t k, int rank, bool all)
 {
-    const ValueId x = made(s, k);
-    const Shape t = val(s->g, x)->shape;
+    ValueId x = made(s, k);
     const bool same = s->of->alike.at[k].kind == SAME;
     if (same && !all)
         return x;
-    const int own = t.rank - !same;
-    Shape to = {.rank = rank + 1, .d = {same ? 1 : t.d[0]}};
+    x = same ? for_each(s, x) : x;
+    const Shape t = val(s->g, x)->shape;
+    Shape to = {.rank = rank + 1, .d = {t.d[0]}};
     for (int i = 0; i < rank; i++)
-        to.d[i + 1] = i < rank - own ? 1 : t.d[i - (rank - own) + !same];
+        to.d[i + 1] = i < rank + 1 - t.rank ? 1 : t.d[i + t.rank - rank];
     const ValueId y = reshape(s, x, &to);
-    to.d[0] = s->of->chunks;
-    if (y == x && !same)
-        return y;
-    return in_front(s, same ? node(s, OP_Expand, 1, &y, (Attr){.n = to.rank, .dims = to.d}) : y);
-}
-
-static Attr lifted(const Stack *s, const Node *n)
-{
-    return attr_lifted(s->g->arena, n->op, &n->attr, s->of->chunks);
+    return y == x ? y : in_front(s, y);
 }
 
 static ValueId stack_node(Stack *s, const Alike *x)

@@ -241,13 +241,13 @@ class Counted(nn.Module):
 
 class Looked(nn.Module):                                # as transformers' batched_mm: a row has two experts, a copy of the matrices of each
     def __init__(self, n=4):
-        super().__init__(); self.i, self.gate, self.o = nn.Linear(4, 24), nn.Linear(24, n), nn.Linear(24, 4)
+        super().__init__(); self.i, self.gate, self.o = nn.Linear(3, 24), nn.Linear(24, n), nn.Linear(24, 3)
         self.up, self.bias, self.down = nn.Parameter(torch.randn(n, 12, 16) / 4), nn.Parameter(torch.randn(n, 16)), nn.Parameter(torch.randn(n, 24, 16) / 4)
     def forward(self, x):
-        h = self.i(x).reshape(-1, 24); w, i = self.gate(h).softmax(-1).topk(2); i = i.reshape(-1)
+        h = self.i(x.transpose(1, 2)).reshape(-1, 24); w, i = self.gate(h).softmax(-1).topk(2); i = i.reshape(-1)
         y = torch.bmm(h.repeat_interleave(2, 0).view(-1, 2, 12), self.up[i]) + self.bias[i].unsqueeze(1)
         y = torch.bmm(self.down[i], (F.silu(y) * torch.rsqrt((y * y).mean(-1, keepdim=True))).transpose(1, 2)).sum(-1)
-        return self.o((y * w.reshape(-1, 1)).view(-1, 2, 24).sum(1)).view(x.shape) + x
+        return self.o((y * w.reshape(-1, 1)).view(-1, 2, 24).sum(1)).view(len(x), 4, 3).transpose(1, 2) + x
 
 def routed(d):
     x, t = torch.randn(ROWS, 3, 4), torch.randn(ROWS, 3, 4)
