@@ -39,7 +39,8 @@
   routed      experts that pick their rows with NonZero: two of three for each row, one more by a mask; the loop over the experts that are hit, of which the
               example hits three of five, and the same over a list of modules; lacking.onnx: that list, where the example hit two of three;
               counted.onnx: rows by a mask, then their mean; four.onnx: the same as model.onnx of four experts each;
-              looked.onnx: rows that look up their matrices (gradients: looked.safetensors)
+              looked.onnx: rows that look up their matrices (gradients: looked.safetensors); slots.onnx: places in
+              slots of experts
   graph       layers of PyTorch Geometric, which drop self loops by a mask and add one for each node, put weights where a mask says so, and detach a softmax's
               maximum; TorchScript's: rest.onnx: zeros for what a mask leaves out;
               fit.onnx: a product that needs a mask of five; drop.onnx: a dropout of what is picked
@@ -249,6 +250,14 @@ class Looked(nn.Module):                                # as transformers' batch
         y = torch.bmm(self.down[i], (F.silu(y) * torch.rsqrt((y * y).mean(-1, keepdim=True))).transpose(1, 2)).sum(-1)
         return self.o((y * w.reshape(-1, 1)).view(-1, 2, 24).sum(1)).view(len(x), 4, 3).transpose(1, 2) + x
 
+class Slots(nn.Module):                                 # as in GShard: of four groups of places each expert takes two slots
+    def __init__(self): super().__init__(); self.gate, self.up, self.down, self.o = nn.Linear(8, 8), nn.Parameter(torch.randn(4, 8, 16) / 4), nn.Parameter(torch.randn(4, 16, 8) / 4), nn.Linear(8, 3)
+    def forward(self, x):
+        x = x.view(len(x), 4, 16, 8); w = self.gate(x).view(*x.shape[:3], 4, 2)
+        y = torch.einsum("bgtec,bgth->ebgch", w.softmax(2), x).reshape(4, -1, 8)
+        y = (torch.relu(y @ self.up) @ self.down).view(4, len(x), 4, 2, 8)
+        return self.o(torch.einsum("bgtec,ebgch->bgth", w.flatten(3).softmax(3).view(w.shape), y) + x).flatten(1, 2)
+
 def routed(d):
     x, t = torch.randn(ROWS, 3, 4), torch.randn(ROWS, 3, 4)
     class Two(nn.Module):
@@ -268,6 +277,7 @@ def routed(d):
     with torch.random.fork_rng():
         torch.manual_seed(4); m = Looked(); export(m, x[:MB], f"{d}/looked.onnx", ["x"], ["y"]); m = m.double(); F.mse_loss(m(x.double()), t.double()).backward()
         save_file({k: v.float() for k, v in grads_of(m).items()}, f"{d}/looked.safetensors")
+        export(Slots(), torch.randn(MB, 64, 8), f"{d}/slots.onnx", ["x"], ["y"])
 
 class Graph(nn.Module):
     def __init__(self, G):

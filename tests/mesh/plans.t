@@ -80,6 +80,8 @@ is "two matrices that each of 2 x 4 places looks up: its 24 numbers are sent onc
 AllReduce 1x1
 ReduceScatter 1x6"
 
+is "the model's own slots of experts, 4 x 2 of each of 2 x 4 groups: they are exchanged, there and back" "$(sent $top/models/special/routed/slots.onnx --loss mse --expert 4 | grep AllToAll)" "AllToAll 2x128"
+
 for model in encdec-ts vit-dyn unet-ts mobilenet-ts mlp-ts gptmask-ts; do
     ok "$model is divided" eval "[ -n \"\$(sent $top/models/$model/model.onnx --loss mse --tensor 2)\" ]"
 done
