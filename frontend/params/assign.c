@@ -291,7 +291,7 @@ static void note_doubtful(Params *p, const RawTensor *t)
     Verdict rule = param_rule(p, t, &by);
     if (param_is_buffer(p, t->name)
             ? param_is_doubtful_buffer(p, t->name)
-            : rule == RULE_OF_DATA || rule == RULE_LOSS)
+            : rule == RULE_OF_DATA || rule == RULE_LOSS || rule == RULE_FREQUENCY)
         vec_push(p->m->arena, &p->lost.doubtful, t->name);
 }
 

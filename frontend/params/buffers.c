@@ -56,19 +56,58 @@ static const char *module_of(Arena *a, const char *name)
     return arena_strndup(a, name, (size_t)(leaf_of(name) - name));
 }
 
+/* The cosines and sines of the same angles, one after the other in a module: a rotary embedding's
+ * tables.  Ones and zeros (a norm's scale and shift) say nothing. */
+static bool is_rotation(Arena *a, const RawTensor *t, const RawTensor *next)
+{
+    size_t n = t->bytes.length / sizeof(float), turned = 0;
+    if (t->dtype != DT_F32 || next->dtype != DT_F32 || n < 4 ||
+        t->bytes.length != next->bytes.length || !shape_equal(&t->shape, &next->shape) ||
+        strcmp(module_of(a, t->name), module_of(a, next->name)))
+        return false;
+    for (size_t i = 0; i < n; i++) {
+        float c, s;
+        memcpy(&c, t->bytes.at + i * sizeof c, sizeof c);
+        memcpy(&s, next->bytes.at + i * sizeof s, sizeof s);
+        if (!(fabs((double)c * (double)c + (double)s * (double)s - 1) < 1e-5))
+            return false;
+        turned += fabs((double)c) > 1e-3 && fabs((double)s) > 1e-3;
+    }
+    return turned > 0;
+}
+
 bool param_is_buffer_name(const char *name)
 {
     // clang-format off
     static const char *const buffer[] = {
         "inv_freq", "original_inv_freq", "freqs", "running_mean", "running_var",
         "num_batches_tracked", "position_ids", "masked_bias", "attn_mask", "causal_mask",
-        "cos", "sin", "cos_cached", "sin_cached", "cos_cache", "sin_cache", "freqs_cos",
-        "freqs_sin", "freqs_cis",
+        "cos_cached", "sin_cached", "cos_cache", "sin_cache", "freqs_cos", "freqs_sin", "freqs_cis",
         "relative_position_index", "relative_coords_table", "pe", "anchors", "mask", "tril", "triu",
         "alibi", "slopes", "alibi_slopes", "final_logits_bias", "pixel_mean", "pixel_std",
         "image_mean", "image_std", NULL};
     // clang-format on
     return is_one_of(leaf_of(name), buffer);
+}
+
+/* Three numbers at most, as masks have, or one after the other, as frequencies and slopes are. */
+static bool is_regular(const RawTensor *t)
+{
+    double seen[3];
+    int64_t n = shape_elements(&t->shape), rising = 0, falling = 0, k = 0;
+    bool few = true;
+    for (int64_t i = 0; i < n; i++) {
+        double v = raw_number(t, i);
+        rising += i > 0 && v > raw_number(t, i - 1);
+        falling += i > 0 && v < raw_number(t, i - 1);
+        int64_t at = 0;
+        while (at < k && seen[at] != v)
+            at++;
+        few = few && (at < k || k < 3);
+        if (at == k && k < 3)
+            seen[k++] = v;
+    }
+    return few || rising == n - 1 || falling == n - 1;
 }
 
 /* So are parameters called: learned positions, frequencies, masks. */
@@ -79,10 +118,9 @@ static bool is_called_either(const char *name)
     return is_one_of(leaf_of(name), either);
 }
 
-static bool is_plain_buffer(const Params *p, const RawTensor *t)
+static bool is_plain_buffer(const RawTensor *t)
 {
-    return !dtype_is_float(t->dtype) || !t->bytes.length || is_sinusoidal(t) ||
-           param_is_mask(p->g, t) || param_is_regular(p->g, t);
+    return !dtype_is_float(t->dtype) || !t->bytes.length || is_sinusoidal(t) || is_regular(t);
 }
 
 /* A module's members are written parameters first: what comes after a buffer is one too.  Whole
@@ -98,12 +136,13 @@ void param_find_buffers(Params *p)
         if (param_is_made_up(t->name))
             continue;
         const char *module = module_of(p->m->arena, t->name);
+        bool rotates = i + 1 < p->m->init.n && is_rotation(p->m->arena, t, &p->m->init.at[i + 1]);
         bool either = is_called_either(t->name);
-        bool plain = !either || is_plain_buffer(p, t); /* of others no number is read */
-        bool sure = (!dtype_is_float(t->dtype) && dtype_bits(t->dtype) > 8) ||
+        bool plain = !either || rotates || is_plain_buffer(t); /* of others no number is read */
+        bool sure = (!dtype_is_float(t->dtype) && dtype_bits(t->dtype) > 8) || rotates ||
                     (param_is_buffer_name(t->name) && strcmp(leaf, "pe") && strcmp(leaf, "mask"));
         bool behind = strmap_get(&perhaps, module) != NONE;
-        if (behind || strmap_get(&begun, module) != NONE ||
+        if (rotates || behind || strmap_get(&begun, module) != NONE ||
             (t->bytes.length && is_sinusoidal(t)))
             *strmap_at(&p->buffers->buffer, t->name) = i;
         bool placed = behind && dtype_is_float(t->dtype) && strmap_get(&begun, module) == NONE;

@@ -67,7 +67,9 @@ enum {
     SLOT_OF_DATA = 128, /* subtracted from data, or their divisor */
     SLOT_LOSS = 256,    /* combined with a label */
     SLOT_STATISTIC = 512,
-    SLOT_NEVER = 1024
+    SLOT_FREQUENCY = 1024, /* times positions, under a sine */
+    SLOT_NEVER = 2048,
+    SLOT_ANGLE = 4096 /* with SLOT_FREQUENCY: a sine follows */
 };
 
 /* as: the flags; node, input: the operand that gave the first of them */
@@ -89,6 +91,7 @@ typedef enum {
     RULE_OF_DATA,
     RULE_LOSS,
     RULE_STATISTIC,
+    RULE_FREQUENCY,
     RULE_NEVER
 } Verdict;
 

@@ -159,6 +159,7 @@ static const char *why_not(const Params *p, const RawTensor *t)
                                       [RULE_OF_DATA] = "a statistic of the data",
                                       [RULE_LOSS] = "it weighs the loss",
                                       [RULE_STATISTIC] = "a running statistic",
+                                      [RULE_FREQUENCY] = "the frequencies of a table of positions",
                                       [RULE_NEVER] = "a setting, bound or size"};
     const SlotRead *by;
     Verdict rule = param_rule(p, t, &by);

@@ -275,6 +275,18 @@ static uint32_t slot_flag(const Params *p, const RawNode *n, uint32_t j, uint32_
     }
 }
 
+/* A product with several numbers that are arrays, too: positions, where sines or cosines follow. */
+static bool is_grid(const Params *p, const RawNode *n, uint32_t j)
+{
+    bool product = is_op(n, "Mul") || is_op(n, "MatMul") || is_op(n, "Einsum");
+    for (uint32_t k = 0; product && k < n->nin; k++) {
+        const RawTensor *t = raw_array(p->m, n->in[k]);
+        if (k != j && (!t || shape_elements(&t->shape) > 1))
+            return true;
+    }
+    return false;
+}
+
 /* A table that is called as parameters are is one, whatever rows are taken of it. */
 static bool is_named_table(const Params *p, const RawNode *n, uint32_t j)
 {
@@ -304,8 +316,18 @@ static SlotRead says(const Params *p, const RawNode *n, uint32_t j)
         if (q && (!of.as || lowest(q->as) < lowest(of.as)))
             of = *q;
     }
-    r.as = SLOT_NAMED;
-    return of.as ? of : r;
+    if (slot_of(n, j) == 'a')
+        of.as |= SLOT_ANGLE;
+    if (of.as & SLOT_ANGLE && is_grid(p, n, j)) {
+        r.as = SLOT_FREQUENCY;
+        return r;
+    }
+    r.as = of.as ? of.as : SLOT_NAMED;
+    if (of.as & ~(uint32_t)SLOT_ANGLE) {
+        r.node = of.node;
+        r.input = of.input;
+    }
+    return r;
 }
 
 void param_slots(Params *p, const RawNodes *list)
@@ -468,5 +490,6 @@ Verdict param_rule(const Params *p, const RawTensor *t, const SlotRead **by)
     return as == SLOT_OF_DATA     ? RULE_OF_DATA
            : as == SLOT_LOSS      ? RULE_LOSS
            : as == SLOT_STATISTIC ? RULE_STATISTIC
+           : as == SLOT_FREQUENCY ? RULE_FREQUENCY
                                   : RULE_NEVER;
 }

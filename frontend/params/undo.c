@@ -19,6 +19,7 @@ static const char *const views[] = {"view", "reshape", "_unsafe_view", "flatten"
 static const char *const copies[] = {"expand", "expand_as", NULL};
 static const char *const added[] = {"unsqueeze", NULL};
 static const char *const parts[] = {"select", NULL};
+static const char *const sums[] = {"add", NULL};
 static const char *const same[] = {
     "clone", "contiguous", "to", "_to_copy", "alias", "convert_element_type_default", NULL};
 
@@ -34,7 +35,7 @@ static Shape squeezed(const Shape *s)
 /* Are all steps known? */
 static bool is_undoable(const Fx *x, const Trace *t)
 {
-    static const char *const *const view[] = {fx_turns, views, copies, added, parts, same};
+    static const char *const *const view[] = {fx_turns, views, copies, added, parts, sums, same};
     uint32_t known = 0;
     for (size_t i = 0; i < sizeof view / sizeof *view; i++)
         known += fx_steps(x, t, view[i]);
@@ -183,6 +184,9 @@ bool undo_one(Fx *x, const Trace *t, Undone *out)
     uint32_t other = fx_steps(x, t, views) + fx_steps(x, t, copies) + fx_steps(x, t, added);
     if (fx_steps(x, t, fx_turns) > 0)
         return !other && undo_plain(x, t->tensor, true, out);
+    if (fx_steps(x, t, sums) > 0) /* 1 + weight: trains as the sum */
+        return !other && t->tensor->shape.rank == 1 && t->tensor->shape.d[0] > 1 &&
+               undo_plain(x, t->tensor, false, out);
     return undo_view(x, t, out);
 }
 

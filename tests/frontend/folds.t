@@ -94,8 +94,8 @@ dir=$cases/beside
 is "beside: what has no name is named" "$(said beside)" "beside/model.onnx: warning: parameters that lost their names in folding and may be computed from others train as in the file: onnx::MatMul_24, onnx::Sub_27
 beside/model.onnx: warning: constants that folding made do not train: onnx::Exp_26 (of /Exp)"
 is "beside: so is one that a BatchNormalization is in" "$(told beside fused)" "onnx::Conv_11, onnx::Conv_12"
-is "beside: what has a buffer's name, but not its numbers, or stands behind one, is named" "$(told beside called | head -n 1)" "tril, pe, freqs"
-is "beside: and nothing is left to say where it is to train" "$(said beside called --train tril --train pe --train freqs)" ""
+is "beside: what has a buffer's name, but not its numbers, or stands behind one, is named" "$(told beside called | head -n 1)" "tril, pe, gain"
+is "beside: and nothing is left to say where it is to train" "$(said beside called --train tril --train pe --train gain)" ""
 is "beside: what was merged with a parameter is named" "$(told beside merged)" "onnx::Add_10"
 is "beside: the model's own parameters leave one number to name, and what was joined of two" "$(told beside model --params-from "$dir/weights.safetensors")" "onnx::MatMul_24
 onnx::Exp_26 (of /Exp)

@@ -290,6 +290,29 @@ static void test_made_numbers(void)
        "numbers that repeat train, and are named; statistics do not");
 }
 
+/* A rotary embedding's tables, by any name; a norm's ones and zeros are none. */
+static void test_rotary_tables(void)
+{
+    M m = {0};
+    float c[8] = {1, 1, 1, 1, 0.54030231f, 0.99995f, 0.54030231f, 0.99995f}, ones[8],
+          s[8] = {0, 0, 0, 0, 0.84147098f, 0.00999983f, 0.84147098f, 0.00999983f}, zeros[8] = {0};
+    for (int i = 0; i < 8; i++)
+        ones[i] = 1;
+    tensor(&m, "a.gate", 1, (int[]){2, 4, 0}, zeros, sizeof zeros);
+    tensor(&m, "a.real", 1, (int[]){2, 4, 0}, c, sizeof c);
+    tensor(&m, "a.imag", 1, (int[]){2, 4, 0}, s, sizeof s);
+    tensor(&m, "n.weight", 1, (int[]){2, 4, 0}, ones, sizeof ones);
+    tensor(&m, "n.bias", 1, (int[]){2, 4, 0}, zeros, sizeof zeros);
+    node(&m, "Mul", "/a/Mul", "x a.gate", "v0", NULL, NULL);
+    node(&m, "Mul", "/a/Mul_1", "v0 a.real", "v1", NULL, NULL);
+    node(&m, "Mul", "/a/Mul_2", "v1 a.imag", "v2", NULL, NULL);
+    node(&m, "Mul", "/n/Mul", "v2 n.weight", "v3", NULL, NULL);
+    node(&m, "Add", "/n/Add", "v3 n.bias", "y", NULL, NULL);
+    Graph *g = import(&m, NULL, NULL);
+    ok(g && g->param.n == 3 && param(g, "a.gate") && param(g, "n.weight") && param(g, "n.bias"),
+       "cosines and sines of the same angles are buffers, ones and zeros are not");
+}
+
 int main(void)
 {
     models_begin();
@@ -304,5 +327,6 @@ int main(void)
     test_buffers();
     test_named_twice();
     test_made_numbers();
+    test_rotary_tables();
     return models_end();
 }

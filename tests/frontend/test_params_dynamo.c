@@ -27,7 +27,8 @@ static void test_dynamo_folds(void)
 {
     const char *signature = "\n# inputs\np_g_weight: PARAMETER target='g.weight'\np_g_bias: "
                             "PARAMETER target='g.bias'\np_cls: PARAMETER target='cls'\n"
-                            "p_l_weight: PARAMETER target='l.weight'\nx: USER_INPUT\n# outputs\n";
+                            "p_l_weight: PARAMETER target='l.weight'\np_n_weight: PARAMETER "
+                            "target='n.weight'\nx: USER_INPUT\n# outputs\n";
     const char *norm =
         call("group_norm", "group_norm.default", "%x, 2, %p_g_weight, %p_g_bias, 1e-05, False");
     const char *in_g = "['', 'g', 'group_norm']";
@@ -42,8 +43,10 @@ static void test_dynamo_folds(void)
     initializer(&m, "val_22", 1, 4, 20);
     tensor(&m, "expand", 1, (int[]){2, 4, 0}, token, sizeof token);
     initializer(&m, "permute", 4, 4, 1);
+    initializer(&m, "add_4", 4, 0, 5);
     folded_from(&m, "expand", "['cls', 'val_3']");
     folded_from(&m, "permute", "['l.weight']");
+    folded_from(&m, "add_4", "['n.weight', 'scalar_tensor_default']");
     node(&m, "Reshape", "node_1", "x val_1", "g1", in_g, norm);
     node(&m, "InstanceNormalization", "node_2", "g1 val_8 val_11", "g2", in_g, norm);
     node(&m, "Reshape", "node_3", "g2 val_2", "g3", in_g, norm);
@@ -51,8 +54,10 @@ static void test_dynamo_folds(void)
     node(&m, "Add", "node_5", "g4 val_22", "g5", in_g, norm);
     node(&m, "Add", "node_6", "g5 expand", "v1", "['', 'add']",
          call("add", "add.Tensor", "%group_norm, %expand"));
-    node(&m, "MatMul", "node_7", "v1 permute", "y", "['', 'l', 'matmul']",
+    node(&m, "MatMul", "node_7", "v1 permute", "v2", "['', 'l', 'matmul']",
          call("matmul", "matmul.default", "%add, %permute"));
+    node(&m, "Mul", "node_8", "v2 add_4", "y", "['', 'n', 'mul']",
+         call("mul", "mul.Tensor", "%matmul, %add_4"));
     Graph *g = import(&m, signature, NULL);
     const Param *w = param(g, "g.weight"), *b = param(g, "g.bias"), *cls = param(g, "cls"),
                 *l = param(g, "l.weight");
@@ -61,8 +66,10 @@ static void test_dynamo_folds(void)
        "a GroupNorm's weight and bias are not those of the InstanceNormalization inside");
     ok(is_shaped(cls, 2, 1, 4) && first_of(cls, 3) == 4,
        "a token that was expanded over the batch is there once");
-    ok(is_shaped(l, 2, 4, 4) && l->transposed && first_of(l, 1) == 5 && g->param.n == 4,
+    ok(is_shaped(l, 2, 4, 4) && l->transposed && first_of(l, 1) == 5,
        "a weight that was turned is turned back");
+    ok(is_shaped(param(g, "n.weight"), 1, 4, 0) && g->param.n == 5,
+       "a sum with a constant stands for its parameter");
 }
 
 /* A use that was computed away, beside one that is there. */

@@ -266,6 +266,24 @@ static void test_merged_norm(void)
        "a norm's scale and bias are not its statistics, if they are one array");
 }
 
+static void test_frequencies(void)
+{
+    M m = {0};
+    floats(&m, "turn", 4, 0);
+    floats(&m, "at", 2, 1);
+    floats(&m, "angle", 4, 0);
+    floats(&m, "w", 4, 4);
+    node(&m, "MatMul", "", "x w", "a", NULL, NULL);
+    node(&m, "Mul", "", "at turn", "f", NULL, NULL);
+    node(&m, "Cos", "", "f", "c", NULL, NULL);
+    node(&m, "Mul", "", "a c", "b", NULL, NULL);
+    node(&m, "Sin", "", "angle", "s", NULL, NULL);
+    node(&m, "Mul", "", "b s", "y", NULL, NULL);
+    Graph *g = import(&m, NULL, NULL);
+    ok(g && !param(g, "turn") && trains(g, "angle"),
+       "frequencies of a table of positions do not train, an angle of its own does");
+}
+
 /* A label is read by no weight; what meets it weighs the loss. */
 static void test_labels(void)
 {
@@ -362,6 +380,7 @@ int main(void)
     test_literal();
     test_numbers();
     test_merged_norm();
+    test_frequencies();
     test_labels();
     test_tied();
     return models_end();
