@@ -84,17 +84,11 @@ static bool param_lies(const Specs *s, uint32_t p, Lies *out)
     const Param *q = &s->g->param.at[p];
     uint32_t init = strmap_get(&s->m->init_index, q->initializer);
     const Shape *file = init == NONE ? NULL : &s->m->init.at[init].shape;
-    Shape shape = q->shape;
-    out->shape = shape;
+    out->shape = shape_turned(&q->shape, q->transposed);
     places_made(s, 0, q->value, out->at);
     for (uint32_t k = 0; k < s->what->plans.n && q->transposed; k++)
         out->at[k].dim = out->at[k].dim >= 0 ? 1 - out->at[k].dim : out->at[k].dim;
-    if (q->transposed) {
-        out->shape.d[0] = shape.d[1];
-        out->shape.d[1] = shape.d[0];
-    }
-    return file && file->rank == shape.rank &&
-           !memcmp(file->d, out->shape.d, (size_t)file->rank * sizeof file->d[0]);
+    return file && shape_equal(file, &out->shape);
 }
 
 static bool made_lies(const Specs *s, const char *tensor, Lies *out)

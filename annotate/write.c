@@ -6,12 +6,11 @@
  * device_configurations.  What is in other files stays there, under the names that the model gives
  * them: so the new file stands beside the old one.
  */
-#include <errno.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "annotate.h"
+#include "autodiff/export/merge.h"
 #include "autodiff/export/onnx_fields.h"
 #include "autodiff/export/outside.h"
 #include "frontend/onnx/onnx.h"
@@ -22,19 +21,21 @@ typedef struct {
     const Model *m;
     const Annotations *what;
     const Specs *specs;
-    const char *name;  /* of the configuration */
-    VEC(PbSpan) piece; /* of the file to be */
-    uint64_t n;
+    const char *name, *path; /* of the configuration; of the file to be */
+    Pieces to;               /* ... and what is in it */
+    Merge files;
     uint32_t annotated;
 } File;
 
-static void add(File *f, const uint8_t *at, size_t n)
+static void add_message(File *f, const PbMessage *m)
 {
-    vec_push(f->a, &f->piece, ((PbSpan){at, at + n, false}));
-    f->n += n;
+    merge_add(f->a, &f->to, (Piece){.at = m->at, .n = m->n});
 }
 
-static void add_field(File *f, const PbField *p) { add(f, p->start, (size_t)(p->end - p->start)); }
+static void add_field(File *f, const PbField *p)
+{
+    merge_add(f->a, &f->to, (Piece){.at = p->start, .n = (size_t)(p->end - p->start)});
+}
 
 /* ---- a node ---- */
 
@@ -59,7 +60,7 @@ static void add_node(File *f, const PbField *p, uint32_t i)
             pb_put(&node, k.start, (size_t)(k.end - k.start));
     put_entry(f, &node, i);
     pb_put_message(&out, GRAPH_NODE, &node);
-    add(f, out.at, out.n);
+    add_message(f, &out);
 }
 
 /* ---- the model ---- */
@@ -70,18 +71,17 @@ static void add_graph(File *f, const PbField *p)
     PbMessage head = {.a = f->a};
     PbSpan body = p->body;
     uint32_t node = 0;
-    memset(&inner.piece, 0, sizeof inner.piece);
-    inner.n = 0;
+    inner.to = (Pieces){0};
     for (PbField k; pb_next(&body, &k);)
         if (k.number == GRAPH_NODE)
             add_node(&inner, &k, node++);
         else
             add_field(&inner, &k);
     pb_put_key(&head, MODEL_GRAPH, PB_BYTES);
-    pb_put_varint(&head, inner.n);
-    add(f, head.at, head.n);
-    for (uint32_t i = 0; i < inner.piece.n; i++)
-        add(f, inner.piece.at[i].at, (size_t)(inner.piece.at[i].end - inner.piece.at[i].at));
+    pb_put_varint(&head, inner.to.n);
+    add_message(f, &head);
+    for (uint32_t i = 0; i < inner.to.piece.n; i++)
+        merge_add(f->a, &f->to, inner.to.piece.at[i]);
     f->annotated = inner.annotated;
 }
 
@@ -92,7 +92,7 @@ static void add_model(File *f)
     PbSpan body = {m->at, m->at + m->size, false};
     int64_t version = m->proto->ir_version;
     pb_put_int(&ir, MODEL_IR, version > IR_WITH_DEVICES ? version : IR_WITH_DEVICES);
-    add(f, ir.at, ir.n);
+    add_message(f, &ir);
     for (PbField k; pb_next(&body, &k);)
         if (k.number == MODEL_GRAPH)
             add_graph(f, &k);
@@ -101,15 +101,10 @@ static void add_model(File *f)
     pb_put_string(&devices, DEVICES_NAME, f->name);
     pb_put_int(&devices, DEVICES_COUNT, f->what->stages * specs_members(&f->what->plans));
     pb_put_message(&list, MODEL_CONFIGURATION, &devices);
-    add(f, list.at, list.n);
+    add_message(f, &list);
 }
 
 /* ---- the file ---- */
-
-static _Noreturn void cannot_write(const char *path)
-{
-    diag_fatal(EXIT_IO, WHERE_FILE(path), "cannot write: %s", strerror(errno));
-}
 
 static bool same_file(const char *x, const char *y)
 {
@@ -136,52 +131,23 @@ static void check_place(const File *f, const char *path)
     diag_fatal(EXIT_USAGE, WHERE_FILE(path), "is not in the folder of the model, '%s'", home);
 }
 
-static bool put_pieces(const File *f, FILE *to)
-{
-    for (uint32_t i = 0; i < f->piece.n; i++) {
-        size_t n = (size_t)(f->piece.at[i].end - f->piece.at[i].at);
-        if (n && file_put(f->piece.at[i].at, n, to) != n)
-            return false;
-    }
-    return fflush(to) == 0 && fsync(fileno(to)) == 0;
-}
-
-typedef struct {
-    const File *f;
-    const char *temporary, *path;
-} Target;
-
 static void write_file(void *of)
 {
-    const Target *t = of;
-    FILE *to = arena_file_new(t->f->a, t->temporary);
-    if (!to)
-        cannot_write(t->path);
-    bool good = put_pieces(t->f, to);
-    int error = errno;
-    bool closed = arena_fclose(t->f->a, to) == 0;
-    if (!good)
-        errno = error;
-    if (!good || !closed)
-        cannot_write(t->path);
+    File *f = of;
+    merge_write(&f->files, f->path, &f->to);
     diag_files();
-    if (rename(t->temporary, t->path))
-        cannot_write(t->path);
+    merge_rename(&f->files);
 }
 
 uint32_t annotate_write(const Graph *g, const Annotations *what, const char *path)
 {
-    File f = {.a = g->arena, .m = g->model.at[0], .what = what};
-    Target t = {&f, arena_printf(g->arena, "%s.tmp", path), path};
+    File f = {.a = g->arena, .m = g->model.at[0], .what = what, .path = path};
+    f.files.arena = g->arena;
     check_place(&f, path);
     f.specs = specs_open(f.a, f.m, what);
     f.name = annotate_name(f.a, what);
     add_model(&f);
-    onnx_check_size(path, f.n);
-    int code = diag_run(write_file, &t);
-    if (code) {
-        unlink(t.temporary);
-        diag_raise(code);
-    }
+    onnx_check_size(path, f.to.n);
+    merge_run(&f.files, write_file, &f);
     return f.annotated;
 }

@@ -156,17 +156,16 @@ static bool awaits_bias(const Cast *c, ValueId v)
     }
 }
 
-/* A view of a parameter: do only products read it? */
-static bool wants_half(const Cast *c, ValueId v)
+/* Do only products read it, or views of it?  is_output: by value, NULL: it is none. */
+static bool feeds_products(const Node *node, const Ids *users, const bool *is_output, ValueId v)
 {
-    const Graph *g = c->g;
-    bool all = c->users[v].n > 0 && !c->is_output[v];
-    for (uint32_t i = 0; all && i < c->users[v].n; i++) {
-        const Node *n = &c->node[c->users[v].at[i]];
-        all = in_half(n) ||
-              (shown(n) != NONE && n->nout == 1 && wants_half(c, n->out[0]));
+    bool all = users[v].n > 0 && !(is_output && is_output[v]);
+    for (uint32_t i = 0; all && i < users[v].n; i++) {
+        const Node *n = &node[users[v].at[i]];
+        all = in_half(n) || (shown(n) != NONE && n->nout == 1 &&
+                             feeds_products(node, users, is_output, n->out[0]));
     }
-    return all && is_single(g, v);
+    return all;
 }
 
 static bool is_matmul(const Node *n)
@@ -215,11 +214,9 @@ static void find_ends(Cast *c)
         const Node *n = &g->node.at[i];
         uint32_t most = 0;
         for (uint32_t k = 0; k < n->nin; k++)
-            if (n->in[k] != NONE && calls[n->in[k]] > most)
-                most = calls[n->in[k]];
+            most = calls[n->in[k]] > most ? calls[n->in[k]] : most;
         for (uint32_t k = 0; k < n->nin; k++)
-            if (n->in[k] != NONE)
-                c->ends[n->in[k]] |= !may_carry(c, n) || calls[n->in[k]] < most;
+            c->ends[n->in[k]] |= !may_carry(c, n) || calls[n->in[k]] < most;
         for (uint32_t k = 0; k < n->nout; k++) {
             calls[n->out[k]] = most + op_stands_alone(n->op);
             c->ends[n->out[k]] = c->is_output[n->out[k]] || c->users[n->out[k]].n == 0;
@@ -304,18 +301,6 @@ static void keep(Cast *c, Node n)
 
 /* ---- bodies ---------------------------------------------------------------------------------- */
 
-/* What each step reads whole: do only products read it? */
-static bool feeds_products(const Graph *body, const Ids *users, ValueId v)
-{
-    bool all = users[v].n > 0;
-    for (uint32_t i = 0; all && i < users[v].n; i++) {
-        const Node *n = &body->node.at[users[v].at[i]];
-        all = in_half(n) ||
-              (shown(n) != NONE && n->nout == 1 && feeds_products(body, users, n->out[0]));
-    }
-    return all;
-}
-
 /* The body computes so too; states, and what it leaves, keep their types. */
 static void retype_body(Cast *c, Node n)
 {
@@ -329,7 +314,7 @@ static void retype_body(Cast *c, Node n)
         if (i < own->states)
             n.in[i] = in_type(c, n.in[i], x->dtype);
         else if (whole && c->half != DT_NONE && is_single(g, n.in[i]) &&
-                 feeds_products(body, users, body->input.at[i]))
+                 feeds_products(body->node.at, users, NULL, body->input.at[i]))
             n.in[i] = in_type(c, n.in[i], c->half);
         x->dtype = val(g, n.in[i])->dtype;
     }
@@ -364,7 +349,8 @@ static void retype(Cast *c, Node n)
         append(c, n);
         return;
     }
-    if (shown(&n) != NONE && n.nout == 1 && of_parameter(g, n.in[0]) && wants_half(c, n.out[0]))
+    if (shown(&n) != NONE && n.nout == 1 && of_parameter(g, n.in[0]) && is_single(g, n.out[0]) &&
+        feeds_products(c->node, c->users, c->is_output, n.out[0]))
         t = c->half;
     for (uint32_t i = 0; i < n.nin; i++)
         if (casts(c, n.in[i]))

@@ -145,6 +145,11 @@ Shape shape_without(const Shape *s, int dim)
     return less;
 }
 
+Shape shape_turned(const Shape *s, bool turned)
+{
+    return turned ? shape_of(2, s->d[1], s->d[0]) : *s;
+}
+
 char *shape_print(Arena *a, Dtype t, const Shape *s)
 {
     char text[DIMS_TEXT];

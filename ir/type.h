@@ -66,6 +66,7 @@ Shape shape_of(int rank, ...);                          /* int64_t each */
 int64_t shape_between(const Shape *s, int from, int end); /* product of dims from .. end - 1 */
 Shape shape_with(const Shape *s, int dim, int64_t n);     /* with one of n before number `dim' */
 Shape shape_without(const Shape *s, int dim);
+Shape shape_turned(const Shape *s, bool turned);        /* its two dims exchanged, where they are */
 char *shape_print(Arena *a, Dtype t, const Shape *s);   /* "f32[4,8,128,64]" */
 
 /* Dense row-major bytes in memory: constants, and what the evaluator computes with. */

@@ -19,24 +19,22 @@
 #include "merge.h"
 #include "merge_mark.h"
 #include "onnx_fields.h"
+#include "onnx_write.h"
 #include "outside.h"
 
 static const uint64_t inline_limit = UINT64_C(1800) << 20; /* protobuf ends at 2 GiB */
 
 static void add_message(Merge *m, Pieces *to, const PbMessage *p)
 {
-    merge_add(m, to, (Piece){.at = p->at, .n = p->n});
+    merge_add(m->arena, to, (Piece){.at = p->at, .n = p->n});
 }
 
 /* As field `number` of what `graph` becomes. */
 static void add_tensor(Merge *m, Pieces *graph, uint32_t number, const Slot *s)
 {
     Piece bytes = s->parameter ? merge_parameter(m, s, true) : merge_constant(m, s);
-    PbMessage tensor = {.a = m->arena}, head = {.a = m->arena};
-    for (int i = 0; i < s->shape.rank; i++)
-        pb_put_int(&tensor, TENSOR_DIMS, s->shape.d[i]);
-    pb_put_int(&tensor, TENSOR_TYPE, (int64_t)s->dtype);
-    pb_put_string(&tensor, TENSOR_NAME, s->name ? s->name : "");
+    PbMessage head = {.a = m->arena},
+              tensor = ow_tensor_head(m->arena, s->name ? s->name : "", (Dtype)s->dtype, &s->shape);
     if (m->data_name) {
         onnx_put_external(&tensor, m->data_name, m->data.n, bytes.n);
     } else {
@@ -47,7 +45,7 @@ static void add_tensor(Merge *m, Pieces *graph, uint32_t number, const Slot *s)
     pb_put_varint(&head, tensor.n + (m->data_name ? 0 : bytes.n));
     add_message(m, graph, &head);
     add_message(m, graph, &tensor);
-    merge_add(m, m->data_name ? &m->data : graph, bytes);
+    merge_add(m->arena, m->data_name ? &m->data : graph, bytes);
     m->result.parameters += s->parameter != NULL;
 }
 
@@ -58,7 +56,7 @@ static void add_pieces(Merge *m, Pieces *to, uint32_t number, const Pieces *part
     pb_put_varint(&head, part->n);
     add_message(m, to, &head);
     for (uint32_t i = 0; i < part->piece.n; i++)
-        merge_add(m, to, part->piece.at[i]);
+        merge_add(m->arena, to, part->piece.at[i]);
 }
 
 /* The message of kind `in`, with the tensors that are not in it. */
@@ -74,7 +72,7 @@ static Pieces merge_part(Merge *m, PbSpan body, Holder in, const char *path)
             Pieces part = merge_part(m, f.body, is, path);
             add_pieces(m, &out, f.number, &part);
         } else {
-            merge_add(m, &out, (Piece){.at = f.start, .n = (size_t)(f.end - f.start)});
+            merge_add(m->arena, &out, (Piece){.at = f.start, .n = (size_t)(f.end - f.start)});
         }
     }
     merge_check_read(&body, path);
@@ -136,12 +134,6 @@ bool merge_is_tensors(const char *target)
 Merged merge_weights(Arena *a, const MergeAsk *ask)
 {
     Merge m = {.arena = a, .ask = ask};
-    int code = diag_run(merge, &m); /* files and mappings are let go of in any case */
-    for (uint32_t i = 0; code && i < m.file.n; i++)
-        if (m.file.at[i].temporary)
-            unlink(m.file.at[i].temporary);
-    index_close(&m.index);
-    if (code)
-        diag_raise(code);
+    merge_run(&m, merge, &m);
     return m.result;
 }

@@ -70,7 +70,10 @@ Piece merge_constant(Merge *m, const Slot *s);
 /* ---- merge_write.c: files, all of them or none --------------------------------------------------
  */
 
-void merge_add(Merge *m, Pieces *to, Piece p);
+/* f, which writes files: mappings, and if it fails temporaries, are let go of */
+void merge_run(Merge *m, void (*f)(void *arg), void *arg);
+
+void merge_add(Arena *a, Pieces *to, Piece p);
 /* A temporary file, to be renamed to path at the end. */
 void merge_write(Merge *m, const char *path, const Pieces *pieces);
 void merge_rename(Merge *m);

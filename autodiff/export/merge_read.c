@@ -168,15 +168,11 @@ Piece merge_parameter(Merge *m, const Slot *s, bool as_in_file)
 {
     const void *bytes;
     const IndexTensor *t = merge_tensor(m, s->parameter, &bytes);
-    Shape want = s->shape;
-    if (s->transposed) {
-        want.d[0] = s->shape.d[1];
-        want.d[1] = s->shape.d[0];
-    }
+    const Shape want = shape_turned(&s->shape, s->transposed);
     Dtype half = dtype_is_half((Dtype)s->dtype) && t->dtype == DT_F32 ? (Dtype)s->dtype : DT_NONE;
     if ((t->dtype != (int)s->dtype && half == DT_NONE) || t->rank != want.rank ||
         memcmp(t->dim, want.d, (size_t)want.rank * sizeof want.d[0]) ||
-        (s->transposed && want.rank != 2))
+        (s->transposed && s->shape.rank != 2))
         diag_fatal(EXIT_MODEL, WHERE_FILE(m->ask->checkpoint),
                    "parameter '%s' has another type or shape than the model's", s->parameter);
     Piece p = {.at = bytes, .n = (size_t)t->bytes, .half = half};

@@ -13,9 +13,20 @@ static _Noreturn void io_error(const char *path, const char *what)
     diag_fatal(EXIT_IO, WHERE_FILE(path), "%s: %s", what, strerror(errno));
 }
 
-void merge_add(Merge *m, Pieces *to, Piece p)
+void merge_run(Merge *m, void (*f)(void *arg), void *arg)
 {
-    vec_push(m->arena, &to->piece, p);
+    int code = diag_run(f, arg);
+    for (uint32_t i = 0; code && i < m->file.n; i++)
+        if (m->file.at[i].temporary)
+            unlink(m->file.at[i].temporary);
+    index_close(&m->index);
+    if (code)
+        diag_raise(code);
+}
+
+void merge_add(Arena *a, Pieces *to, Piece p)
+{
+    vec_push(a, &to->piece, p);
     to->n += p.n;
 }
 

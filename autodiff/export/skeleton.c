@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "onnx_fields.h"
+#include "onnx_write.h"
 #include "skeleton.h"
 #include "skeleton_find.h"
 
@@ -25,11 +26,8 @@ static void copy_field(PbMessage *m, const PbField *f)
 static PbMessage parameter_tensor(const Skeleton *s, uint32_t p, const char *name)
 {
     const Param *q = &s->param.at[p];
-    PbMessage t = {.a = s->arena};
-    for (int i = 0; i < q->shape.rank; i++)
-        pb_put_int(&t, TENSOR_DIMS, q->shape.d[q->transposed ? 1 - i : i]);
-    pb_put_int(&t, TENSOR_TYPE, skeleton_type(s, p));
-    pb_put_string(&t, TENSOR_NAME, name);
+    const Shape shape = shape_turned(&q->shape, q->transposed);
+    PbMessage t = ow_tensor_head(s->arena, name, skeleton_type(s, p), &shape);
     onnx_put_entry(&t, TENSOR_EXTERNAL, SKELETON_PARAMETER, q->name);
     if (q->transposed)
         onnx_put_entry(&t, TENSOR_EXTERNAL, SKELETON_TRANSPOSED, "1");
@@ -45,11 +43,7 @@ static PbMessage parameter_tensor(const Skeleton *s, uint32_t p, const char *nam
 
 static void put_constant(const Skeleton *s, PbMessage *graph, const RawTensor *r)
 {
-    PbMessage t = {.a = graph->a};
-    for (int i = 0; i < r->shape.rank; i++)
-        pb_put_int(&t, TENSOR_DIMS, r->shape.d[i]);
-    pb_put_int(&t, TENSOR_TYPE, r->dtype);
-    pb_put_string(&t, TENSOR_NAME, r->name);
+    PbMessage t = ow_tensor_head(graph->a, r->name, r->dtype, &r->shape);
     skeleton_put_elements(s->outside, &t, r->bytes.at, r->bytes.length);
     pb_put_message(graph, GRAPH_INITIALIZER, &t);
 }
@@ -75,18 +69,6 @@ static const char *put_ints(Nodes *to, int n, const int64_t *v)
     return name;
 }
 
-static void put_attribute(PbMessage *node, const char *name, int n, const int64_t *ints, int64_t i)
-{
-    PbMessage a = {.a = node->a};
-    pb_put_string(&a, ATTR_NAME, name);
-    if (!ints)
-        pb_put_int(&a, ATTR_I, i);
-    for (int k = 0; ints && k < n; k++)
-        pb_put_int(&a, ATTR_INTS, ints[k]);
-    pb_put_int(&a, ATTR_TYPE, ints ? TYPE_INTS : TYPE_INT);
-    pb_put_message(node, NODE_ATTRIBUTE, &a);
-}
-
 static const char *put_term(Nodes *to, const Term *t, const char *const *value)
 {
     Arena *a = to->s->arena;
@@ -106,22 +88,22 @@ static const char *put_term(Nodes *to, const Term *t, const char *const *value)
         more[n_more++] = put_ints(to, at->n, end);
         more[n_more++] = put_ints(to, at->n, axis);
     }
-    PbMessage node = {.a = to->graph->a};
+    OnnxNode node = {.msg.a = to->graph->a};
     for (uint32_t k = 0; k < t->nin; k++)
-        pb_put_string(&node, NODE_INPUT, value[t->in[k]]);
+        pb_put_string(&node.msg, NODE_INPUT, value[t->in[k]]);
     for (uint32_t k = 0; k < n_more; k++)
-        pb_put_string(&node, NODE_INPUT, more[k]);
+        pb_put_string(&node.msg, NODE_INPUT, more[k]);
     name = arena_printf(a, "%s.%u", to->stem, to->made++);
-    pb_put_string(&node, NODE_OUTPUT, name);
-    pb_put_string(&node, NODE_NAME, name);
-    pb_put_string(&node, NODE_OP, op_name(t->op));
+    pb_put_string(&node.msg, NODE_OUTPUT, name);
+    pb_put_string(&node.msg, NODE_NAME, name);
+    pb_put_string(&node.msg, NODE_OP, op_name(t->op));
     if (t->op == OP_Transpose)
-        put_attribute(&node, "perm", at->n, at->perm, 0);
+        ow_int_list(&node, "perm", at->n, at->perm);
     if (t->op == OP_Cast)
-        put_attribute(&node, "to", 0, NULL, at->to);
+        ow_int(&node, "to", at->to);
     if (t->op == OP_Concat || t->op == OP_Gather)
-        put_attribute(&node, "axis", 0, NULL, at->axis);
-    pb_put_message(to->graph, 1, &node);
+        ow_int(&node, "axis", at->axis);
+    pb_put_message(to->graph, GRAPH_NODE, &node.msg);
     return name;
 }
 

@@ -81,7 +81,7 @@ static void find_uses(Skeleton *s)
 /* Does the file hold the parameter as it is, or with its two dims exchanged? */
 static bool is_held(const Skeleton *s, const Param *q, uint32_t init)
 {
-    Shape shape = q->transposed ? shape_of(2, q->shape.d[1], q->shape.d[0]) : q->shape;
+    const Shape shape = shape_turned(&q->shape, q->transposed);
     return init != NONE && shape_equal(&shape, &s->m->init.at[init].shape);
 }
 

@@ -86,12 +86,10 @@ static void add_entry(Dict *d, const char *name, Entry e)
 
 static void add_parameter(Dict *d, const Slot *s)
 {
-    Entry e = {.parameter = s->parameter, .dtype = (int)s->dtype, .shape = s->shape};
+    Entry e = {.parameter = s->parameter,
+               .dtype = (int)s->dtype,
+               .shape = shape_turned(&s->shape, s->transposed)};
     e.bytes = merge_parameter(d->m, s, false);
-    if (s->transposed) {
-        e.shape.d[0] = s->shape.d[1];
-        e.shape.d[1] = s->shape.d[0];
-    }
     const char *own = s->parameter, *file = arena_printf(d->m->arena, "model%u", d->model);
     if (d->model > 0 && below(own, file))
         own += strlen(file) + 1;
@@ -257,10 +255,10 @@ static void write_tensors(Dict *d, const char *path, const Entry *e, uint32_t n)
     uint8_t *length = arena_alloc(m->arena, 8);
     for (int i = 0; i < 8; i++)
         length[i] = (uint8_t)((uint64_t)header.n >> (8 * i));
-    merge_add(m, &file, (Piece){.at = length, .n = 8});
-    merge_add(m, &file, header);
+    merge_add(m->arena, &file, (Piece){.at = length, .n = 8});
+    merge_add(m->arena, &file, header);
     for (uint32_t i = 0; i < n; i++)
-        merge_add(m, &file, e[i].bytes);
+        merge_add(m->arena, &file, e[i].bytes);
     merge_spare(path, d->mark);
     merge_write(m, path, &file);
 }
@@ -302,7 +300,7 @@ static void write_index(Dict *d, const char *target, uint32_t shards)
     }
     if (f)
         fprintf(f, "  }\n}\n");
-    merge_add(d->m, &file, text_piece(d->m, f, &text));
+    merge_add(d->m->arena, &file, text_piece(d->m, f, &text));
     merge_spare(path, d->mark);
     merge_write(d->m, path, &file);
     vec_push(d->m->arena, &d->m->result.file, path);

@@ -105,13 +105,6 @@ void vjp_add(Vjp *v)
         if (v->want[i])
             vjp_give(v, i, v->dy[0]);
 }
-/* The node that makes v, NULL where it is none of this operation and of this node of the file. */
-static const Node *made_by(const Graph *g, ValueId v, Op op, uint32_t origin)
-{
-    const Node *n = graph_maker(g, v);
-    return n && n->op == op && n->origin == origin ? n : NULL;
-}
-
 /*
  * y = a - mean a: what of dy adds up to nothing is left out of the mean's gradient.  So a norm's
  * variance, mean y^2, sends none to the mean, as in the formula of its gradient, and all its sums
@@ -121,10 +114,8 @@ static const Node *made_by(const Graph *g, ValueId v, Op op, uint32_t origin)
 static ValueId without_centred(const Vjp *v, ValueId dy)
 {
     Graph *g = v->g;
-    const uint32_t origin = vjp_node(v)->origin;
-    const Node *mean = made_by(g, v->in[1], OP_ReduceMean, origin),
-               *sum = made_by(g, dy, OP_Add, origin);
-    if (origin == 0 || !mean || mean->in[0] != v->in[0] || !sum)
+    const Node *mean = vjp_maker(g, v->in[1]), *sum = vjp_maker(g, dy);
+    if (!mean || mean->op != OP_ReduceMean || mean->in[0] != v->in[0] || !sum || sum->op != OP_Add)
         return dy;
     const ValueId part[2] = {sum->in[0], sum->in[1]};
     for (int i = 0; i < 2; i++)

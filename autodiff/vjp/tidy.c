@@ -26,13 +26,6 @@ typedef struct {
     Factor at[MOST_FACTORS];
 } Product;
 
-/* The node that makes v, where it comes of the node at hand. */
-static const Node *own_maker(const Graph *g, ValueId v)
-{
-    const Node *n = graph_maker(g, v);
-    return n && n->origin == g->cur_origin && n->origin != 0 ? n : NULL;
-}
-
 static void add_factor(Product *p, ValueId v, int power)
 {
     for (uint32_t i = 0; i < p->n; i++)
@@ -48,7 +41,7 @@ static void add_factor(Product *p, ValueId v, int power)
 /* power: 1 or -1 */
 static void read_product(Product *p, ValueId v, int power)
 {
-    const Node *n = own_maker(p->g, v);
+    const Node *n = vjp_maker(p->g, v);
     double c;
     if (g_const_double(p->g, v, &c) && c != 0 && val(p->g, v)->shape.rank == 0) {
         p->c = power > 0 ? p->c * c : p->c / c;
@@ -74,7 +67,7 @@ static bool use_reciprocals(Product *p)
 {
     bool any = false;
     for (uint32_t i = 0; i < p->n; i++) {
-        const Node *n = p->at[i].power > 0 ? own_maker(p->g, p->at[i].v) : NULL;
+        const Node *n = p->at[i].power > 0 ? vjp_maker(p->g, p->at[i].v) : NULL;
         for (uint32_t k = 0; n && n->op == OP_Reciprocal && k < p->n; k++)
             if (p->at[k].v == n->in[0] && p->at[k].power < 0) {
                 p->at[i].power -= p->at[k].power;
@@ -144,7 +137,7 @@ static ValueId tidy_below(Graph *g, ValueId d, ValueId in, ValueId first)
 ValueId vjp_tidy(Graph *g, ValueId d, ValueId first)
 {
     const Value x = *val(g, d);
-    const Node *n = own_maker(g, d);
+    const Node *n = vjp_maker(g, d);
     if (d < first || !n || (x.dtype != DT_F32 && x.dtype != DT_F64))
         return d;
     if (n->op == OP_Expand)
@@ -185,7 +178,7 @@ ValueId vjp_together(Graph *g, ValueId d, ValueId more, ValueId first)
 /* Is v one number along the axes? */
 static bool is_level(const Graph *g, ValueId v, const Attr *along)
 {
-    const Node *n = own_maker(g, v);
+    const Node *n = vjp_maker(g, v);
     const Shape *s = &val(g, n && n->op == OP_Expand ? n->in[0] : v)->shape;
     bool level = true;
     for (int i = 0; i < along->n; i++) {

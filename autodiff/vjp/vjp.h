@@ -41,6 +41,13 @@ ValueId vjp_together(Graph *g, ValueId d, ValueId more, ValueId first);
 /* whether d = y times a value that is constant along the axes */
 bool vjp_is_level(const Graph *g, ValueId d, ValueId y, const Attr *along);
 
+/* The node that makes v; NULL: none that comes of the file's node at hand does. */
+static inline const Node *vjp_maker(const Graph *g, ValueId v)
+{
+    const Node *n = graph_maker(g, v);
+    return n && n->origin == g->cur_origin && n->origin != 0 ? n : NULL;
+}
+
 static inline const Node *vjp_node(const Vjp *v) { return &v->g->node.at[v->node]; }
 static inline const Shape *vjp_shape(const Vjp *v, ValueId x) { return &v->g->value.at[x].shape; }
 

@@ -49,14 +49,7 @@ static bool same_shape(const AttentionSearch *x, ValueId v, ValueId w)
 /* One number, whatever its shape. */
 static bool number(const AttentionSearch *x, ValueId v, double *d)
 {
-    for (const Node *n;
-         (n = graph_made_by(x->g, v, OP_Expand)) != NULL || (n = graph_made_by(x->g, v, OP_Reshape)) != NULL;)
-        v = n->in[0];
-    const Value *y = val(x->g, v);
-    if (y->kind != V_CONST || !y->data || shape_elements(&y->shape) != 1)
-        return false;
-    *d = element_double(y->dtype, y->data, 0);
-    return true;
+    return g_const_double(x->g, graph_behind_views(x->g, v), d);
 }
 
 /* ---- masks ----------------------------------------------------------------------------------- */
