@@ -399,10 +399,11 @@ bool annotate_follows(const Graph *g, const MeshPlans *plans, bool say)
         first = n++ ? first : x->tensor;
     }
     if (n && say)
-        diag_warn(WHERE_FILE(g->file),
-                  "%u sharding spec%s not followed (the first is of '%s'): no division by the rules "
-                  "of ops, with parameters as asked for, follows more",
-                  n, n == 1 ? " is" : "s are", first);
+        diag_warn(
+            WHERE_FILE(g->file),
+            "%u sharding spec%s not followed (the first is of '%s'): no division by the rules "
+            "of ops, with parameters as asked for, follows more",
+            n, n == 1 ? " is" : "s are", first);
     arena_free(a);
     return n == 0;
 }

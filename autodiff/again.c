@@ -62,8 +62,8 @@ static void find_limit(Again *c)
     c->limit = c->limit < 1 ? 1 : c->limit;
 }
 
-/* A running statistic is no longer what forward read.  And one member alone cannot do again what all
- * do together: each runs R where it likes. */
+/* A running statistic is no longer what forward read.  And one member alone cannot do again what
+ * all do together: each runs R where it likes. */
 static bool reads_changed(const Again *c, const Node *n)
 {
     for (uint32_t i = 0; i < n->nin; i++) {

@@ -107,8 +107,8 @@ void outside_end(OutsideFile *o);
 void skeleton_write(const Graph *g, Model *m, const char *name, OutsideFile *outside, FILE *f);
 
 /* export/merge.c: the weights of a checkpoint of the program in folder `out`, put back into the
-   model, at target; of several models in sequence at target, target1, ...  Or, where the target ends
-   in .safetensors, as the model's state_dict.  The files appear when all are whole. */
+   model, at target; of several models in sequence at target, target1, ...  Or, where the target
+   ends in .safetensors, as the model's state_dict.  The files appear when all are whole. */
 typedef struct {
     const char *out, *checkpoint, *target;
     const char *module;                                 /* the state_dict of this one; NULL: all */

@@ -8,8 +8,8 @@
  * here: the contributions to a value's gradient are added one after the other, in reverse graph
  * order of its uses, whether a use stands in the same stage or in a later one.  So a consumer stage
  * may add its own contributions only when no stage after it contributes; otherwise it sends them
- * one by one.  (partition/relay.c has each stage read such a value from the one before it that does,
- * as a copy: then none but that one is after it.)
+ * one by one.  (partition/relay.c has each stage read such a value from the one before it that
+ * does, as a copy: then none but that one is after it.)
  *
  * A parameter's gradient is the sum over its uses of what each use adds up over the microbatches. A
  * use is a node that reads the parameter, or what is made of parameters and constants alone (views,
@@ -20,8 +20,9 @@
  * Where chunks of members read a parameter that all of them have (Vary), each chunk's part of a use
  * goes back by itself too, and is added up over the microbatches as a use is.
  * The parts are added over the chunks once a step: no member sends a gradient for a microbatch, and
- * the bits depend neither on the number of members nor on the cut.  Where each member keeps a part of
- * the parameter, they add up and divide what the chunks of all of them make of a use for a microbatch.
+ * the bits depend neither on the number of members nor on the cut.  Where each member keeps a part
+ * of the parameter, they add up and divide what the chunks of all of them make of a use for a
+ * microbatch.
  */
 #include <string.h>
 
@@ -420,7 +421,8 @@ static const uint8_t *find_divided(const Graph *g)
     uint8_t *divided = arena_array(g->arena, uint8_t, g->value.n + 1);
     for (uint32_t i = 0; i < g->param.n; i++)
         for (int x = 0; x < MESH_AXES && g->param.at[i].divided; x++)
-            divided[g->param.at[i].value] |= (uint8_t)((g->param.at[i].box.along[x].axis >= 0) << x);
+            divided[g->param.at[i].value] |=
+                (uint8_t)((g->param.at[i].box.along[x].axis >= 0) << x);
     for (NodeId id = 0; id < g->node.n; id++) {
         const Node *n = &g->node.at[id];
         unsigned is = 0;
@@ -486,8 +488,8 @@ static bool has_stops(const Graph *g)
     return false;
 }
 
-/* From here on a stopped value is a value: what follows need not know.  Bodies are those of twins of
- * the graph, too, which may not be differentiated yet. */
+/* From here on a stopped value is a value: what follows need not know.  Bodies are those of twins
+ * of the graph, too, which may not be differentiated yet. */
 static void drop_stops(Graph *g)
 {
     for (NodeId n = 0; n < g->node.n; n++) {
@@ -540,7 +542,8 @@ void autodiff(Pipe *p)
 
 Pipe *autodiff_joint(const Graph *from, const PartitionOptions *opt, const Loss *l)
 {
-    Pipe *p = pipe_build(graph_twin(from, from->arena), &(PartitionOptions){.batch = opt->batch}, l);
+    Pipe *p =
+        pipe_build(graph_twin(from, from->arena), &(PartitionOptions){.batch = opt->batch}, l);
     reverse_stages(p);
     stash_minimize(p);
     return p;

@@ -8,14 +8,14 @@
  * cannot be recomputed, the sink is what backward reads.  The cut arcs are the stash.  Values of
  * backward in the cut (a mask of bytes where backward asks only whether y > 0) move into forward.
  * What backward computes again lies in memory there, and so does what leads to it: a chain of such
- * values, as of a residual stream from its branches, would be alive at once, however deep the model.
- * So nothing is computed again through more than CHAIN_MOST values that forward wrote: the next of
- * a chain is held, that is, treated as costly, and the cut is searched once more.
- * A value that forward writes to memory anyway (a product's operand or result, or what is read
- * again past a product) counts one part in 33 less than one that forward would write for backward's
- * sake alone: the input of a normalization and its mean rather than their difference, logits rather
- * than their logarithms of probabilities.  Of equal cuts: bases before views of them, forward's own
- * values before moved ones, else the cut nearest the sink, which recomputes least.
+ * values, as of a residual stream from its branches, would be alive at once, however deep the
+ * model. So nothing is computed again through more than CHAIN_MOST values that forward wrote: the
+ * next of a chain is held, that is, treated as costly, and the cut is searched once more. A value
+ * that forward writes to memory anyway (a product's operand or result, or what is read again past a
+ * product) counts one part in 33 less than one that forward would write for backward's sake alone:
+ * the input of a normalization and its mean rather than their difference, logits rather than their
+ * logarithms of probabilities.  Of equal cuts: bases before views of them, forward's own values
+ * before moved ones, else the cut nearest the sink, which recomputes least.
  */
 #include <string.h>
 
@@ -38,7 +38,7 @@ typedef struct {
     ValueId *clone;                 /* what takes its place in backward */
     bool *written;                  /* forward writes it to memory in any case */
     uint32_t *depth;                /* calls of libraries and kernels of their own before it */
-    uint8_t *chain;                 /* computed again, by way of so many values that forward wrote */
+    uint8_t *chain; /* computed again, by way of so many values that forward wrote */
     /* by node id */
     /* a node of backward that depends on forward alone, and is cheap */
     bool *movable;

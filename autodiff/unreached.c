@@ -1,7 +1,8 @@
 /*
  * unreached.c - parameters that are to train and that no gradient reaches.  In: the Pipe once it is
- * differentiated.  Out: one warning that names them, each with what stands between it and the loss: an
- * operation without a gradient (ArgMax, a product of integers); or a refusal where nothing trains.
+ * differentiated.  Out: one warning that names them, each with what stands between it and the loss:
+ * an operation without a gradient (ArgMax, a product of integers); or a refusal where nothing
+ * trains.
  */
 #include "autodiff.h"
 
@@ -82,8 +83,9 @@ void reverse_unreached(const Pipe *p, NodeId end, bool frozen)
     }
     if (lost > 0) {
         diag_hint("if they are not meant to train, use --freeze=NAME");
-        diag_warn(WHERE_FILE(g->file), "no gradient reaches %u parameter%s, which will not train: %s",
-                  lost, lost == 1 ? "" : "s", names);
+        diag_warn(WHERE_FILE(g->file),
+                  "no gradient reaches %u parameter%s, which will not train: %s", lost,
+                  lost == 1 ? "" : "s", names);
     }
     arena_free(a);
 }

@@ -194,10 +194,11 @@ static void find_products(Cast *c)
     }
 }
 
-/* ---- what is carried -------------------------------------------------------------------------- */
+/* ---- what is carried --------------------------------------------------------------------------
+ */
 
-/* Does the node read a half as well carried as rounded?  So does a softmax in f32, of which backward
-   reads the result. */
+/* Does the node read a half as well carried as rounded?  So does a softmax in f32, of which
+   backward reads the result. */
 static bool may_carry(const Cast *c, const Node *n)
 {
     return op_is_map(n->op) ||
@@ -208,7 +209,8 @@ static bool may_carry(const Cast *c, const Node *n)
 static void find_ends(Cast *c)
 {
     const Graph *g = c->g;
-    uint32_t *calls = arena_array(c->a, uint32_t, c->n + 1); /* before the value, one after another */
+    uint32_t *calls =
+        arena_array(c->a, uint32_t, c->n + 1); /* before the value, one after another */
     c->ends = arena_array(c->a, bool, c->n + 1);
     for (NodeId i = 0; i < g->node.n; i++) {
         const Node *n = &g->node.at[i];
@@ -290,7 +292,8 @@ static void compute_wide(Cast *c, Node n, Dtype t, bool biased)
     append(c, round);
 }
 
-/* As it was, but that what it reads is what it was once: an explicit Cast of what is one already. */
+/* As it was, but that what it reads is what it was once: an explicit Cast of what is one already.
+ */
 static void keep(Cast *c, Node n)
 {
     bool idle = n.op == OP_Cast && val(c->g, n.in[0])->dtype == n.attr.to;

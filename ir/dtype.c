@@ -30,9 +30,12 @@ size_t dtype_size(Dtype t) { return (size_t)dtype_bits(t) / 8; }
 const MiniFormat *dtype_mini(Dtype t)
 {
     static const MiniFormat formats[DT_LAST + 1] = {
-        [DT_F8E4M3FN] = {3, 7, 448, MINI_NAN},   [DT_F8E4M3FNUZ] = {3, 8, 240, MINI_UNSIGNED_ZERO},
-        [DT_F8E5M2] = {2, 15, 57344, MINI_IEEE}, [DT_F8E5M2FNUZ] = {2, 16, 57344, MINI_UNSIGNED_ZERO},
-        [DT_F4E2M1] = {1, 1, 6, MINI_FINITE},    [DT_F8E8M0] = {0, 127, 0x1p127, MINI_SCALE},
+        [DT_F8E4M3FN] = {3, 7, 448, MINI_NAN},
+        [DT_F8E4M3FNUZ] = {3, 8, 240, MINI_UNSIGNED_ZERO},
+        [DT_F8E5M2] = {2, 15, 57344, MINI_IEEE},
+        [DT_F8E5M2FNUZ] = {2, 16, 57344, MINI_UNSIGNED_ZERO},
+        [DT_F4E2M1] = {1, 1, 6, MINI_FINITE},
+        [DT_F8E8M0] = {0, 127, 0x1p127, MINI_SCALE},
     };
     return t <= DT_LAST && formats[t].most > 0 ? &formats[t] : NULL;
 }

@@ -129,7 +129,9 @@ void element_set_double(Dtype t, void *data, int64_t i, double v)
 #define ROUND_BFLOAT(T) STORE(T, bfloat_of_double(v)); return;
 #define ROUND_MINI(T) no_number(t);
 #define ROUND_SIGNED(T) STORE(T, sizeof(T) == 4 ? to_int32(v) : element_int64(v)); return;
-#define ROUND_UNSIGNED(T) STORE(T, sizeof(T) == 8 ? to_uint64(v) : (uint64_t)element_int64(v)); return;
+#define ROUND_UNSIGNED(T)                                                                          \
+    STORE(T, sizeof(T) == 8 ? to_uint64(v) : (uint64_t)element_int64(v));                          \
+    return;
 #define ROUND_FLAG(T) STORE(T, v < 0 || v > 0 || isnan(v)); return;
 #define ROUND_OPAQUE(T) no_number(t);
 #define DTYPE(name, number, text, bits, kind, stored, ...) case DT_##name: { ROUND_##kind(stored) }

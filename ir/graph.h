@@ -164,15 +164,16 @@ typedef struct Graph {
     /* by axis of the mesh: the number of members, of which this is one's graph, and of chunks that
        divided values have; 1 and 1: not divided */
     struct { int members, chunks; } mesh[MESH_AXES];
-    /* where lengths vary, the same model with those of the first sample: what is kept, sent or computed
-       again is decided with its sizes (graph_sized).  NULL: this is it */
+    /* where lengths vary, the same model with those of the first sample: what is kept, sent or
+       computed again is decided with its sizes (graph_sized).  NULL: this is it */
     const struct Graph *other;
     /* a dimension varies: --bind NAME=LEAST..MOST.  What is not folded, for it is too large, of all
        graphs with other lengths (fold.c); NULL: none varies */
     struct GraphLeft { Arena *arena; IdMap of; } *left;
     /* ... and what was folded of Equal: the node's origin, how far apart its two numbers are */
     VEC(Apart) apart;
-    /* members divide rows of a microbatch: a dimension of rows that is less than `batch' is a part */
+    /* members divide rows of a microbatch: a dimension of rows that is less than `batch' is a part
+     */
     bool rows_divided;
     /* memory is short: gathered values are gathered again in backward instead of kept */
     bool gathers_again;

@@ -19,8 +19,9 @@ extern "C" {
 /* ---- graph.c: values, and the Graph as a whole ----------------------------------------------- */
 
 Graph *graph_new(Arena *a, const char *file);
-/* A copy in that arena, which g's is to outlive, whose nodes, values and lists may be changed: ids are
- * the same, and so is all that no pass writes any more: the model's files, constants' bytes, names.
+/* A copy in that arena, which g's is to outlive, whose nodes, values and lists may be changed: ids
+ * are the same, and so is all that no pass writes any more: the model's files, constants' bytes,
+ * names.
  */
 Graph *graph_twin(const Graph *g, Arena *a);
 /* name NULL: made up */
@@ -112,7 +113,8 @@ bool const_slices_equal(const Value *v, int dim);               /* all along dim
 
 void graph_autocast(Graph *g, Dtype half);
 
-/* ---- eval/: computes a core node on dense tensors, for folding --------------------------------- */
+/* ---- eval/: computes a core node on dense tensors, for folding ---------------------------------
+ */
 
 /* The caller sets out[i].shape and dtype; data is allocated from a.  Floats are computed in double
    and rounded once, to the output's type.  Dropout is the identity with an all-true mask here;
@@ -132,7 +134,8 @@ const char *op_map_text(Op op);
 bool op_is_core(Op op);                                 /* may stand in a Graph */
 /* its result shares its operand's memory, if strides can express it */
 bool op_is_view(Op op);
-ValueId graph_behind_views(const Graph *g, ValueId v); /* what v is a view of; v itself if of none */
+ValueId graph_behind_views(const Graph *g,
+                           ValueId v); /* what v is a view of; v itself if of none */
 /* it computes nothing: a view, or a Phase, which passes one of its operands on */
 bool op_passes_on(Op op);
 /* Phase reads operand 0 in training and 1 in inference; other nodes read all of theirs. */

@@ -10,7 +10,8 @@
 extern "C" {
 #endif
 
-/* Of the importer column of ops.def, OPS_FN(f, "slots", ~) or OPS_FN(f, ~): the function; the slots,
+/* Of the importer column of ops.def, OPS_FN(f, "slots", ~) or OPS_FN(f, ~): the function; the
+ * slots,
  * "" where there are none. */
 #define OPS_FN(f, ...) import_##f
 #define OPS_SLOTS(f, slots, ...) slots
@@ -78,9 +79,9 @@ typedef struct CustomAttr {
 
 /*
  * A body that is computed once for each step of a sequence, on what the step before has left.
- * Inputs of the body, and operands of the node, in this order: `states', which are carried from step
- * to step, `sequences', and what each step reads whole.  Outputs of the body, and results of the
- * node: the next states, in their order and of their types and shapes, and then sequences.  A
+ * Inputs of the body, and operands of the node, in this order: `states', which are carried from
+ * step to step, `sequences', and what each step reads whole.  Outputs of the body, and results of
+ * the node: the next states, in their order and of their types and shapes, and then sequences.  A
  * sequence has the steps as dimension 0, and the body one step's part of it.  Nodes of the body
  * neither draw random numbers nor choose rows by index, and its constants are single numbers
  * (recurrence.c).

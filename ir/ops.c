@@ -52,8 +52,8 @@ static const Row rows[OP_COUNT] = {
 #define C_CODE_LOWER(f) CODE_LOWERED, #f
 #define FLAGS(flags) flags
 #define AUTO(how) CAST_##how
-#define OP(name, lo, hi, since, import, nin, nout, attrs, shape, grad, eval, spread, flops, range, cast,   \
-           onnx, flags, code)                                                                      \
+#define OP(name, lo, hi, since, import, nin, nout, attrs, shape, grad, eval, spread, flops, range, \
+           cast, onnx, flags, code)                                                                \
     [OP_##name] = {#name, lo, hi, since, nin, nout, flags, cast, G_##grad, C_##code, import},
 #define COMPOSITE(name, lo, hi, since, ...)                                                        \
     [OP_##name] = {#name,          lo,   hi, since, 0, 0, 0, CAST_widest, GRADIENT_LOWERED,        \

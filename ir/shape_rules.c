@@ -428,7 +428,8 @@ void shape_vary(Infer *x)
 
 static void divide(Infer *x, int64_t axis)
 {
-    int64_t *d = &x->s[0].d[infer_axis(x, axis, x->s[0].rank)], members = x->g->mesh[x->at->mesh].members;
+    int64_t *d = &x->s[0].d[infer_axis(x, axis, x->s[0].rank)],
+            members = x->g->mesh[x->at->mesh].members;
     if (*d % members != 0)
         infer_refuse(x, 0, "axis %lld of %lld cannot be divided among %lld members",
                      infer_number(axis), infer_number(*d), infer_number(members));
@@ -480,7 +481,8 @@ void shape_custom(Infer *x)
         if (s->rank >= 0)
             x->s[o] = (Shape){.rank = s->rank};
         for (int d = 0; d < s->rank; d++) {
-            const Shape *of = s->size[d].operand < 0 ? NULL : infer_dims(x, (uint32_t)s->size[d].operand);
+            const Shape *of =
+                s->size[d].operand < 0 ? NULL : infer_dims(x, (uint32_t)s->size[d].operand);
             if (of && s->size[d].dim >= of->rank)
                 infer_refuse(x, s->size[d].operand, "the table of --ops reads dimension %lld of it",
                              infer_number(s->size[d].dim));

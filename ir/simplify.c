@@ -89,7 +89,8 @@ static void simplify_broadcasts(Graph *g, Draft *d)
 {
     const Node *n;
     for (uint32_t i = 0; i < d->nin; i++)
-        while ((n = graph_made_by(g, d->in[i], OP_Expand)) && keeps_result(g, d, i, dims(g, n->in[0])))
+        while ((n = graph_made_by(g, d->in[i], OP_Expand)) &&
+               keeps_result(g, d, i, dims(g, n->in[0])))
             d->in[i] = n->in[0];
     for (uint32_t i = 0; i < d->nin; i++)
         if (val(g, d->in[i])->kind == V_CONST)
@@ -153,7 +154,7 @@ ValueId simplify(Graph *g, Draft *d)
     case OP_Slice:
         return is_whole_slice(&d->attr, &x->shape) ? d->in[0] : NONE;
     case OP_Cast:
-        n = graph_made_by(g, d->in[0], OP_Cast);                /* a half, widened and narrowed again */
+        n = graph_made_by(g, d->in[0], OP_Cast); /* a half, widened and narrowed again */
         if (n && dtype_is_half(d->dtype[0]) && val(g, n->in[0])->dtype == d->dtype[0])
             return n->in[0];
         return x->dtype == d->dtype[0] ? d->in[0] : NONE;

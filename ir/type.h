@@ -30,11 +30,11 @@ typedef struct {
     int fraction, bias;
     double most; /* the largest finite one */
     enum {
-        MINI_IEEE = 1,                                  /* infinities and NaN, as in f32 */
-        MINI_NAN,                                       /* no infinity; all bits but the sign: NaN */
-        MINI_UNSIGNED_ZERO,                             /* the sign alone: NaN */
-        MINI_FINITE,                                    /* neither */
-        MINI_SCALE                                      /* powers of two; all bits: NaN */
+        MINI_IEEE = 1,      /* infinities and NaN, as in f32 */
+        MINI_NAN,           /* no infinity; all bits but the sign: NaN */
+        MINI_UNSIGNED_ZERO, /* the sign alone: NaN */
+        MINI_FINITE,        /* neither */
+        MINI_SCALE          /* powers of two; all bits: NaN */
     } kind;
 } MiniFormat;
 

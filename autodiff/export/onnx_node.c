@@ -133,8 +133,8 @@ const char *ow_number(Ow *w, Dtype t, double v)
 
 /* ---- names ----------------------------------------------------------------------------------- */
 
-/* The name of a value in every file: a parameter's is PyTorch's, and no other value may have it; parts
- * of one are told apart. */
+/* The name of a value in every file: a parameter's is PyTorch's, and no other value may have it;
+ * parts of one are told apart. */
 const char *ow_plain_name(Ow *w, ValueId v)
 {
     const Value *x = val(w->g, v);

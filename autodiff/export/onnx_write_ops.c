@@ -533,8 +533,8 @@ void ow_node(Ow *w, NodeId id)
 {
     static void (*const written[OP_COUNT])(Emit *) = {
 #define ONNX(f) onnx_##f
-#define OP(name, lo, hi, since, import, nin, nout, attrs, shape, grad, eval, spread, flops, range, cast,  \
-           onnx, ...)                                                                              \
+#define OP(name, lo, hi, since, import, nin, nout, attrs, shape, grad, eval, spread, flops, range, \
+           cast, onnx, ...)                                                                        \
     [OP_##name] = onnx,
 #include "ir/ops.def"
     };

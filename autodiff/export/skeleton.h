@@ -11,7 +11,8 @@
 #define SKELETON_PARAMETER "ppsplit.parameter"
 #define SKELETON_TRANSPOSED "ppsplit.transposed"
 #define SKELETON_TIED "ppsplit.tied" /* another name of it in the model's state_dict */
-#define SKELETON_CHANGED "ppsplit.changed" /* what folding did to the model's own, whose name it has */
+#define SKELETON_CHANGED                                                                           \
+    "ppsplit.changed" /* what folding did to the model's own, whose name it has */
 /* Of a constant outside of the skeleton: the checksum of its bytes. */
 #define SKELETON_SHA256 "ppsplit.sha256"
 

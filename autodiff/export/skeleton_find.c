@@ -2,10 +2,10 @@
  * skeleton_find.c - which initializer each parameter gets in the skeleton, and which nodes have to
  * change for it.
  *
- * In: a Model as import.c left it.  Out: a Skeleton, which skeleton.c writes.  A parameter keeps its
- * initializer, or the Constant that holds it, where the file has it as it is; else it gets one of
- * its own and the nodes that read it are edited.  Bodies and local functions are read several times:
- * they stay as they are, and what cannot go back into them is named.
+ * In: a Model as import.c left it.  Out: a Skeleton, which skeleton.c writes.  A parameter keeps
+ * its initializer, or the Constant that holds it, where the file has it as it is; else it gets one
+ * of its own and the nodes that read it are edited.  Bodies and local functions are read several
+ * times: they stay as they are, and what cannot go back into them is named.
  */
 #include <string.h>
 

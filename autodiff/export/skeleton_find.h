@@ -21,7 +21,7 @@ typedef struct {
     uint32_t n_edit;
     /* per initializer: a node reads it as a constant; or made of parameters; others name it */
     bool *kept, *made, *named;
-    uint32_t *held;                                     /* per initializer: the parameter, or NONE */
+    uint32_t *held; /* per initializer: the parameter, or NONE */
     StrMap home;                                        /* RawTensor.home, as text -> initializer */
     bool any_inside;                                    /* bodies or functions hold parameters */
 } Skeleton;

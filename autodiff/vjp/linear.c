@@ -101,7 +101,8 @@ void vjp_custom(Vjp *v)
     for (uint32_t o = 0; o < n.nout; o++) {
         ValueId y = n.out[o], dy = v->dy[o];
         in[n.nin + o] = y;
-        in[n.nin + n.nout + o] = dy == NONE ? vjp_zeros_like(g, y) : g_cast(g, dy, val(g, y)->dtype);
+        in[n.nin + n.nout + o] =
+            dy == NONE ? vjp_zeros_like(g, y) : g_cast(g, dy, val(g, y)->dtype);
     }
     d = graph_node(g, OP_Custom, n.nin + 2 * n.nout, in,
                    (Attr){.n = (int)back->nout, .custom = back});

@@ -1,12 +1,12 @@
 /*
- * tidy.c - what rules one after another leave of one product: constants that are one, divisions by a
- * square root whose reciprocal is there, twice the same product.  In: the gradient that a rule has
- * made.  Out: the same product, its small factors first.
+ * tidy.c - what rules one after another leave of one product: constants that are one, divisions by
+ * a square root whose reciprocal is there, twice the same product.  In: the gradient that a rule
+ * has made.  Out: the same product, its small factors first.
  *
  *     -(s r^2) / (2 / r) * (1/n) * (2 a)   ->   (s r r r) (-1/n) a
  *
- * A chain is followed through nodes of backward that come of the same node of the file, which no cut
- * divides: so the result does not depend on the cut.  Nothing is cancelled that may be zero or
+ * A chain is followed through nodes of backward that come of the same node of the file, which no
+ * cut divides: so the result does not depend on the cut.  Nothing is cancelled that may be zero or
  * infinite.
  */
 #include "vjp.h"

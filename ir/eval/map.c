@@ -101,8 +101,8 @@ static Wide pow_w(Wide x, Wide y)
 void eval_map_row(Op op, const double *x, const double *y, const double *z, double *r, int n)
 {
     switch (op) {
-#define OP(name, lo, hi, since, import, nin, nout, attrs, shape, grad, eval, spread, flops, range, cast,   \
-           onnx, flags, code)                                                                      \
+#define OP(name, lo, hi, since, import, nin, nout, attrs, shape, grad, eval, spread, flops, range, \
+           cast, onnx, flags, code)                                                                \
     case OP_##name:                                                                                \
         for (int i = 0; i < n; i++) {                                                              \
             const TYPE_A(name) a = (TYPE_A(name))x[i];                                             \
@@ -148,8 +148,8 @@ static void map_wides(Op op, const Wide *x, const Wide *y, const Wide *z, Wide *
         return;
     }
     switch (op) {
-#define OP(name, lo, hi, since, import, nin, nout, attrs, shape, grad, eval, spread, flops, range, cast,   \
-           onnx, flags, code)                                                                      \
+#define OP(name, lo, hi, since, import, nin, nout, attrs, shape, grad, eval, spread, flops, range, \
+           cast, onnx, flags, code)                                                                \
     case OP_##name:                                                                                \
         for (int i = 0; i < n; i++) {                                                              \
             const Wide a = x[i], b = y[i], c = z[i];                                               \

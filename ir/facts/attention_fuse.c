@@ -1,7 +1,8 @@
 /*
  * attention_fuse.c - what attention.c finds becomes one operation.  In: a Graph that is neither
- * spread, cut nor differentiated.  Out: the same with a FlashAttention in the place of each product by v, whose
- * gradient is the operation's (autodiff/vjp/linear.c); nobody reads what stood before it.
+ * spread, cut nor differentiated.  Out: the same with a FlashAttention in the place of each product
+ * by v, whose gradient is the operation's (autodiff/vjp/linear.c); nobody reads what stood before
+ * it.
  */
 #include <string.h>
 

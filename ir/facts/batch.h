@@ -42,14 +42,15 @@ typedef struct {
     int lacks_at;
     bool mixing;     /* the rule just run lets samples influence each other at once */
     bool sums;       /* it summed over the batch, or looked along it */
-    bool partial;    /* what it makes of the microbatches adds up to what it makes of the minibatch */
+    bool partial; /* what it makes of the microbatches adds up to what it makes of the minibatch */
 } Batch;
 
 /* batch_state.c */
 int batch_fail(Batch *b, const char *why); /* notes the reason; returns BATCH_MIXED */
 /* an operand of which the rows were demanded has none; returns BATCH_MIXED */
 int batch_fixed(Batch *b);
-/* `by` brings rows together: of data, as a graph's edges do, with the remedies; returns BATCH_MIXED */
+/* `by` brings rows together: of data, as a graph's edges do, with the remedies; returns BATCH_MIXED
+ */
 int batch_brought(Batch *b, const char *why, ValueId by);
 /* every sample meets every sample; returns BATCH_MIXED */
 int batch_crossed(Batch *b, const char *why);

@@ -4,10 +4,10 @@
  * In: the graph, with inputs tagged.  Out: for each Reshape that could have put the row in several
  * dimensions, which one. [S, 1, E] as [S, E] is [S * rows, E] or [S, rows * E]; [1, E] as [1, 1, E]
  * has the row first or second.  What follows tells: in a model that takes batches nothing widens,
- * cuts or reduces the rows, or looks along them, or has them elsewhere than the file names them in an
- * output.  So the first choice stands until a node does;
- * then the nearest Reshape before it tries its next one (depth first, chronological backtracking).
- * What no choice explains, the model does.
+ * cuts or reduces the rows, or looks along them, or has them elsewhere than the file names them in
+ * an output.  So the first choice stands until a node does; then the nearest Reshape before it
+ * tries its next one (depth first, chronological backtracking). What no choice explains, the model
+ * does.
  */
 #include <string.h>
 
@@ -66,8 +66,8 @@ static bool is_odd(const Batch *b, const Node *n)
     return odd;
 }
 
-/* The nearest Reshape before the node (or itself, where an output is elsewhere) on the way of the rows takes its next place; those after it
- * begin again. */
+/* The nearest Reshape before the node (or itself, where an output is elsewhere) on the way of the
+ * rows takes its next place; those after it begin again. */
 static bool try_next(const Batch *b, NodeId id, bool *reach)
 {
     const Graph *g = b->g;

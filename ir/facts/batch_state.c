@@ -21,9 +21,11 @@ int batch_fixed(Batch *b)
     const char *name = diag_escape(a, val(b->g, b->lacks)->name),
                *but = rows < 0 ? "which the file does not call the batch"
                                : arena_printf(a, "whose rows are in dimension %d", rows);
-    return batch_fail(b, arena_printf(a, "it meets the rows with dimension %d of input '%s', %s (--chunk "
-                                         "%s=%d, if these are its rows)",
-                                      b->lacks_at, name, but, name, b->lacks_at));
+    return batch_fail(b,
+                      arena_printf(a,
+                                   "it meets the rows with dimension %d of input '%s', %s (--chunk "
+                                   "%s=%d, if these are its rows)",
+                                   b->lacks_at, name, but, name, b->lacks_at));
 }
 
 int batch_brought(Batch *b, const char *why, ValueId by)
@@ -115,8 +117,8 @@ bool batch_const_int(const Value *v, int64_t i, int64_t *x)
 
 /* ---- the rows through a reshape -------------------------------------------------------------- */
 
-/* The place number `choice` in `out` for the row of dimension dim of `in`, with *outer before it, in
-   row-major order; *outer becomes what is before it there.  -1: there are not so many. */
+/* The place number `choice` in `out` for the row of dimension dim of `in`, with *outer before it,
+   in row-major order; *outer becomes what is before it there.  -1: there are not so many. */
 int batch_place(const Shape *in, const Shape *out, int dim, int64_t *outer, int choice)
 {
     const int64_t before = *outer * shape_between(in, 0, dim);

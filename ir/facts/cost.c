@@ -145,7 +145,7 @@ int64_t cost_flops(const Graph *g, NodeId id)
 {
     static int64_t (*const flops_of[OP_COUNT])(const Graph *, const Node *) = {
 #define FLOPS(f) flops_##f
-#define OP(name, lo, hi, since, import, nin, nout, attrs, shape, grad, eval, spread, flops, ...)    \
+#define OP(name, lo, hi, since, import, nin, nout, attrs, shape, grad, eval, spread, flops, ...)   \
     [OP_##name] = flops,
 #include "ir/ops.def"
     };

@@ -1,5 +1,6 @@
 /*
- * mask.h - constant masks that leave a band of a matrix, such as a causal one of attention's scores.
+ * mask.h - constant masks that leave a band of a matrix, such as a causal one of attention's
+ * scores.
  */
 #ifndef PPSPLIT_MASK_H
 #define PPSPLIT_MASK_H

@@ -246,7 +246,7 @@ static Interval range_found(const Of *o) { return o->out ? range_position(o) : a
 
 static Interval (*const rule[OP_COUNT])(const Of *) = {
 #define RANGE(f) range_##f
-#define OP(name, lo, hi, since, import, nin, nout, attrs, shape, grad, eval, spread, flops, range,  \
+#define OP(name, lo, hi, since, import, nin, nout, attrs, shape, grad, eval, spread, flops, range, \
            ...)                                                                                    \
     [OP_##name] = range,
 #include "ir/ops.def"

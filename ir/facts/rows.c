@@ -1,11 +1,11 @@
 /*
  * rows.c - which of the dimensions that may hold the rows of the inputs does.
  *
- * In: a graph with Graph.rows_at, the likeliest first.  Out: Graph.rows_by and the graph's rows. Each
- * is tried: along the rows a model computes every sample by itself, so that its outputs have their
- * rows, or sums and means over them, and no sample influences another.  The first of which that holds
- * is it; along a sequence attention and recurrence do not.  Where it holds of none, the one with the
- * fewest outputs that it fails for.
+ * In: a graph with Graph.rows_at, the likeliest first.  Out: Graph.rows_by and the graph's rows.
+ * Each is tried: along the rows a model computes every sample by itself, so that its outputs have
+ * their rows, or sums and means over them, and no sample influences another.  The first of which
+ * that holds is it; along a sequence attention and recurrence do not.  Where it holds of none, the
+ * one with the fewest outputs that it fails for.
  */
 #include "facts.h"
 
