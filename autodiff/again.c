@@ -44,7 +44,7 @@ static double bytes_moved(const Graph *g, const Node *n)
 {
     double sum = (double)node_bytes(graph_sized(g), n);
     for (uint32_t i = 0; i < n->nin; i++)
-        sum += n->in[i] == NONE ? 0 : (double)value_bytes(graph_sized(g), n->in[i]);
+        sum += (double)value_bytes(graph_sized(g), n->in[i]);
     return sum;
 }
 
@@ -67,8 +67,8 @@ static void find_limit(Again *c)
 static bool reads_changed(const Again *c, const Node *n)
 {
     for (uint32_t i = 0; i < n->nin; i++) {
-        const Value *v = n->in[i] == NONE ? NULL : val(c->g, n->in[i]);
-        if (v && v->kind == V_PARAM && c->g->param.at[v->param].stat)
+        const Value *v = val(c->g, n->in[i]);
+        if (v->kind == V_PARAM && c->g->param.at[v->param].stat)
             return true;
     }
     return false;
@@ -76,7 +76,7 @@ static bool reads_changed(const Again *c, const Node *n)
 
 static bool is_there(const Again *c, ValueId v)
 {
-    ValueKind kind = v == NONE ? V_CONST : val(c->g, v)->kind;
+    const ValueKind kind = val(c->g, v)->kind;
     return kind == V_PARAM || kind == V_CONST || c->there[v];
 }
 
@@ -148,8 +148,7 @@ static void walk(Again *c, uint32_t i, Ids *stack, double *flops)
             flops[i] += work;
         c->seen[id] = i + 1;
         for (uint32_t j = 0; !mine && j < node_reads_training(n); j++)
-            if (n->in[j] != NONE)
-                vec_push(c->a, stack, n->in[j]);
+            vec_push(c->a, stack, n->in[j]);
     }
 }
 
@@ -247,7 +246,7 @@ static void make_part(Again *c, Stage *s, const Component *x)
             continue;
         vec_push(c->a, &back, s->forward.at[i]);
         for (uint32_t j = 0; j < node_reads_training(n); j++)
-            if (n->in[j] != NONE && (!c->kept[n->in[j]] || c->again[n->in[j]]))
+            if (!c->kept[n->in[j]] || c->again[n->in[j]])
                 need[n->in[j]] = true;
     }
     while (back.n > 0)

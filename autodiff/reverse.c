@@ -402,14 +402,12 @@ static void stage_backward(Walk *w, Pipe *p, Stage *s)
         vec_push(g->arena, &w->part[p->loss], g_scalar(g, val(g, p->loss)->dtype, 1));
     walk_back(w, s->forward.at, s->forward.n);
     send_back(w, s, first);
-    Ids *root = arena_array(g->arena, Ids, s->input.n + s->param.n);
-    uint32_t nroot = 0;
-    for (uint32_t i = 0; i < s->param.n; i++) {
+    const uint32_t nroot = s->input.n + s->param.n;
+    Ids *root = arena_array(g->arena, Ids, nroot);
+    for (uint32_t i = 0; i < s->param.n; i++)
         order_uses(w, &s->param.at[i]);
-        root[nroot++] = s->param.at[i].grads;
-    }
-    for (uint32_t i = 0; i < s->input.n; i++)
-        root[nroot++] = s->input.at[i].grads;
+    for (uint32_t i = 0; i < nroot; i++)
+        root[i] = *stage_grads(s, i);
     set_borders(g, s, V_NODE);
     uses_free(w->uses);
     s->backward = live(g, first, root, nroot);

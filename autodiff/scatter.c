@@ -57,12 +57,9 @@ void scatter_sums(Pipe *p, NodeId first)
             readers[g->node.at[n].in[i]]++;
     for (uint32_t t = 0; t < p->stage.n; t++) {
         const Stage *s = &p->stage.at[t];
-        for (uint32_t i = 0; i < s->input.n; i++)
-            for (uint32_t k = 0; k < s->input.at[i].grads.n; k++)
-                readers[s->input.at[i].grads.at[k]]++;
-        for (uint32_t i = 0; i < s->param.n; i++)
-            for (uint32_t k = 0; k < s->param.at[i].grads.n; k++)
-                readers[s->param.at[i].grads.at[k]]++;
+        for (uint32_t i = 0; i < s->input.n + s->param.n; i++)
+            for (uint32_t k = 0; k < stage_grads(s, i)->n; k++)
+                readers[stage_grads(s, i)->at[k]]++;
     }
     for (NodeId n = first; n < g->node.n; n++)
         if (g->node.at[n].op == OP_Shard)

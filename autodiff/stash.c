@@ -98,12 +98,10 @@ static bool inside(const Cut *c, ValueId v) { return v != NONE && c->index[v] !=
 /* A view is in memory where its base is. */
 static void write_down(Cut *c, ValueId v)
 {
-    while (v != NONE && inside(c, v) && !c->written[v]) {
+    while (inside(c, v) && !c->written[v]) {
+        const Node *n = graph_maker(c->g, v);
         c->written[v] = true;
-        const Value *x = val(c->g, v);
-        v = x->kind == V_NODE && op_is_view(c->g->node.at[x->node].op)
-                ? c->g->node.at[x->node].in[0]
-                : NONE;
+        v = n && op_is_view(n->op) ? n->in[0] : NONE;
     }
 }
 
@@ -121,10 +119,10 @@ static void find_written(Cut *c)
         uint32_t depth = 0;
         bool alone = op_stands_alone(n->op);
         for (uint32_t j = 0; j < n->nin; j++)
-            if (n->in[j] != NONE && inside(c, n->in[j]) && c->depth[n->in[j]] > depth)
+            if (inside(c, n->in[j]) && c->depth[n->in[j]] > depth)
                 depth = c->depth[n->in[j]];
         for (uint32_t j = 0; j < n->nin; j++)
-            if (n->in[j] != NONE && inside(c, n->in[j]) && (alone || c->depth[n->in[j]] < depth))
+            if (inside(c, n->in[j]) && (alone || c->depth[n->in[j]] < depth))
                 write_down(c, n->in[j]);
         for (uint32_t j = 0; j < n->nout; j++) {
             c->depth[n->out[j]] = depth + alone;
@@ -150,7 +148,7 @@ static void find_movable(Cut *c, const Pipe *p)
         for (uint32_t j = 0; j < operands(n) && all; j++) {
             bool in = inside(c, n->in[j]);
             some |= in;
-            all = in || n->in[j] == NONE || is_free(p, n->in[j]);
+            all = in || is_free(p, n->in[j]);
         }
         c->movable[id] = all && some;
         for (uint32_t j = 0; c->movable[id] && j < n->nout; j++)
@@ -211,8 +209,7 @@ static void force_roots(Cut *c)
 {
     Stage *s = c->s;
     for (uint32_t i = 0; i < s->input.n + s->param.n; i++) {
-        const Ids *grads =
-            i < s->input.n ? &s->input.at[i].grads : &s->param.at[i - s->input.n].grads;
+        const Ids *grads = stage_grads(s, i);
         for (uint32_t j = 0; j < grads->n; j++)
             if (inside(c, grads->at[j])) {
                 c->kept[grads->at[j]] = true;
@@ -349,8 +346,7 @@ static void place_movable(Cut *c)
         if (c->movable[id] && (makes(g, id, wanted, NULL) || makes(g, id, c->kept, NULL))) {
             c->moved[id] = true;
             for (uint32_t j = 0; j < operands(n); j++)
-                if (n->in[j] != NONE)
-                    wanted[n->in[j]] = true;
+                wanted[n->in[j]] = true;
         }
         c->remains[id] = !c->movable[id] || makes(g, id, c->need, c->kept);
         for (uint32_t j = 0; c->remains[id] && j < operands(n); j++)
@@ -385,7 +381,7 @@ static void clone_node(Cut *c, NodeId id, Ids *list)
     }
     ValueId *in = arena_array(c->a, ValueId, n.nin);
     for (uint32_t j = 0; j < n.nin; j++)
-        in[j] = n.in[j] == NONE ? NONE : stand_in(c, n.in[j]);
+        in[j] = stand_in(c, n.in[j]);
     NodeId first = g->node.n;
     g->cur_origin = n.origin;
     ValueId r = graph_node(g, n.op, n.nin, in, n.attr);
@@ -446,8 +442,7 @@ static void rewrite(Cut *c)
         }
         Node *n = &g->node.at[id];
         for (uint32_t j = 0; j < n->nin; j++)
-            if (n->in[j] != NONE)
-                n->in[j] = stand_in(c, n->in[j]);
+            n->in[j] = stand_in(c, n->in[j]);
         vec_push(g->arena, &backward, id);
     }
     opaque(c, V_NODE);

@@ -15,7 +15,7 @@ static const Node *barrier(const Graph *g, Arena *a, ValueId v, NodeId end)
         const Node *x = &g->node.at[n];
         bool any = false;
         for (uint32_t i = 0; i < x->nin; i++)
-            any |= x->in[i] != NONE && of[x->in[i]];
+            any |= of[x->in[i]];
         if (any && !op_differentiable(x->op))
             return x;
         for (uint32_t i = 0; any && i < x->nout; i++)

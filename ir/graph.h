@@ -231,6 +231,11 @@ static inline const Graph *graph_sized(const Graph *g)
 }
 
 static inline const Value *val(const Graph *g, ValueId v) { return &g->value.at[v]; }
+/* an operand, or from nin on a result: a slot of the node */
+static inline ValueId node_slot(const Node *n, uint32_t slot)
+{
+    return slot < n->nin ? n->in[slot] : n->out[slot - n->nin];
+}
 /* The node that makes v; NULL: none does (an input, a parameter, a constant), or for graph_made_by
    one of another op */
 static inline const Node *graph_maker(const Graph *g, ValueId v)

@@ -47,8 +47,8 @@ static uint32_t denied(const Search *s, const Node *n, const SpreadWay *w)
     for (; k < s->opt->asked.n && s->opt->asked.at[k].node == node; k++) {
         const MeshAsked *x = &s->opt->asked.at[k];
         for (uint32_t i = 0; i < n->nin + n->nout && x->param == NONE; i++) {
-            const Place at = !w ? place_r() : i < n->nin ? w->in[i] : w->out[i - n->nin];
-            if ((i < n->nin ? n->in[i] : n->out[i - n->nin]) == x->v)
+            const Place at = w ? way_slot(w, n, i) : place_r();
+            if (node_slot(n, i) == x->v)
                 sum += x->at.dim < 0 ? at.dim >= 0 : !place_is(at, x->at);
         }
     }
@@ -122,9 +122,8 @@ static bool suits_front(const Search *s, const Node *n, const SpreadWay *w)
 {
     bool suits = true;
     for (uint32_t i = 0; i < n->nin + n->nout; i++) {
-        const Place at = !w ? place_r() : i < n->nin ? w->in[i] : w->out[i - n->nin];
-        if (is_front(s, i < n->nin ? n->in[i] : n->out[i - n->nin]))
-            suits &= place_is(at, place_s(0, 1));
+        if (is_front(s, node_slot(n, i)))
+            suits &= w && place_is(way_slot(w, n, i), place_s(0, 1));
     }
     return suits;
 }

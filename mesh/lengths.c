@@ -41,14 +41,9 @@ bool mesh_alike(const Graph *g, const Graph *from)
     return is;
 }
 
-static Place at_slot(const SpreadWay *w, const Node *n, uint32_t slot)
-{
-    return slot < n->nin ? w->in[slot] : w->out[slot - n->nin];
-}
-
 static int64_t size_of(const Graph *g, const Node *n, uint32_t slot, int dim)
 {
-    return val(g, slot < n->nin ? n->in[slot] : n->out[slot - n->nin])->shape.d[dim];
+    return val(g, node_slot(n, slot))->shape.d[dim];
 }
 
 /* A node in its graph, and the one that it is like in the graph that is decided. */
@@ -68,7 +63,7 @@ static bool is_again(const Twins *t, const SpreadWay *w, const SpreadWay *was)
 {
     bool is = true;
     for (uint32_t i = 0; i < t->n->nin + t->n->nout && is; i++) {
-        const Place at = at_slot(w, t->n, i), before = at_slot(was, t->n, i);
+        const Place at = way_slot(w, t->n, i), before = way_slot(was, t->n, i);
         is =
             at.dim == before.dim && at.mirrored == before.mirrored &&
             (at.dim < 0 || at.groups == before.groups || at.groups == groups_of_size(t, i, before));
@@ -82,7 +77,7 @@ static const SpreadWay *way_again(const SpreadOf *of, const Twins *t, NodeId id,
 {
     SpreadWays ways = {0};
     for (uint32_t i = 0; i < t->n->nin + t->n->nout; i++) {
-        Place at = at_slot(was, t->n, i);
+        Place at = way_slot(was, t->n, i);
         if (at.dim == PLACE_R || (at.dim == PLACE_P && i >= t->n->nin))
             continue;
         spread_ways_at(of, id, i, at, a, &ways);

@@ -35,7 +35,7 @@ const bool *rows_of_images(const Graph *g, Arena *a, const BatchNotes *notes, in
             image |= is[n->in[i]];
         some |= image;
         for (uint32_t i = 0; i < n->nin + n->nout && image; i++) {
-            const ValueId v = i < n->nin ? n->in[i] : n->out[i - n->nin];
+            const ValueId v = node_slot(n, i);
             const Value *x = val(g, v);
             is[v] |= x->batch >= 0 && x->shape.d[x->batch] == g->batch;
         }

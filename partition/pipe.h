@@ -102,6 +102,11 @@ typedef struct {
        empty */
     bool elsewhere;
 } Stage;
+/* the gradients of input i; from input.n on, of a parameter */
+static inline const Ids *stage_grads(const Stage *s, uint32_t i)
+{
+    return i < s->input.n ? &s->input.at[i].grads : &s->param.at[i - s->input.n].grads;
+}
 
 typedef enum { EDGE_ACTIVATION, EDGE_PARAMETER, EDGE_CONSTANT } EdgeKind;
 typedef struct {

@@ -124,12 +124,9 @@ static bool *leaves(Arena *a, const Graph *g, const Stage *s)
         is[s->stash.at[i]] = true;
     for (uint32_t i = 0; i < s->saved.n; i++)
         is[s->saved.at[i]] = true;
-    for (uint32_t i = 0; i < s->param.n; i++)
-        for (uint32_t j = 0; j < s->param.at[i].grads.n; j++)
-            is[s->param.at[i].grads.at[j]] = true;
-    for (uint32_t i = 0; i < s->input.n; i++)
-        for (uint32_t j = 0; j < s->input.at[i].grads.n; j++)
-            is[s->input.at[i].grads.at[j]] = true;
+    for (uint32_t i = 0; i < s->input.n + s->param.n; i++)
+        for (uint32_t j = 0; j < stage_grads(s, i)->n; j++)
+            is[stage_grads(s, i)->at[j]] = true;
     return is;
 }
 

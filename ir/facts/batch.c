@@ -138,9 +138,8 @@ static void find_labels(Batch *b)
         const Node *n = &g->node.at[id];
         bool some = false, other = false;
         for (uint32_t i = 0; i < n->nin; i++) {
-            bool of_target = n->in[i] != NONE && b->labels[n->in[i]];
-            some |= of_target;
-            other |= n->in[i] != NONE && !of_target && val(g, n->in[i])->kind != V_CONST;
+            some |= b->labels[n->in[i]];
+            other |= !b->labels[n->in[i]] && val(g, n->in[i])->kind != V_CONST;
         }
         for (uint32_t i = 0; i < n->nout && some && !other; i++)
             b->labels[n->out[i]] = true;
@@ -168,8 +167,7 @@ static void find_mixes(Batch *b, NodeId id, NodeId *at, bool *said, BatchNotes *
     bool lost = b->why && g->value.at[n->out[0]].batch == BATCH_MIXED && b->row[n->out[0]] < 0;
     NodeId from = b->mixing || b->sums || lost ? id : NONE;
     for (uint32_t i = 0; i < n->nin && from == NONE; i++)
-        if (n->in[i] != NONE)
-            from = at[n->in[i]];
+        from = at[n->in[i]];
     if (from == NONE || n->op == OP_Count)
         return;
     bool back = b->mixing || lost;

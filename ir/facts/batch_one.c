@@ -46,8 +46,8 @@ static bool is_odd(const Batch *b, const Node *n)
     int found = BATCH_NONE;
     odd |= is_elsewhere(b, n);
     for (uint32_t i = 0; i < n->nin && n->op != OP_Count; i++) {
-        const Value *x = n->in[i] == NONE ? NULL : val(b->g, n->in[i]);
-        if (!x || x->batch < 0)
+        const Value *x = val(b->g, n->in[i]);
+        if (x->batch < 0)
             continue;
         int at = x->batch + y->shape.rank - x->shape.rank;
         bool stacked = n->op == OP_MatMul && x->batch < x->shape.rank - 2;
@@ -84,7 +84,7 @@ static bool try_next(const Batch *b, NodeId id, bool *reach)
         if (on)
             b->choice[k] = 0;
         for (uint32_t i = 0; i < n->nin && on; i++)
-            if (n->in[i] != NONE && n->in[i] < b->values && val(g, n->in[i])->batch >= 0)
+            if (n->in[i] < b->values && val(g, n->in[i])->batch >= 0)
                 reach[n->in[i]] = true;
     }
     return false;

@@ -155,8 +155,8 @@ static int64_t row_of(const Batch *b, ValueId v)
 
 int64_t batch_row(const Batch *b, const Node *n, uint32_t out)
 {
-    const Value *x = n->nin > 0 && n->in[0] != NONE ? val(b->g, n->in[0]) : NULL;
-    bool split = n->op == OP_Split && x && x->batch == (int)n->attr.axis;
+    const Value *x = val(b->g, n->in[0]);
+    bool split = n->op == OP_Split && x->batch == (int)n->attr.axis;
     int64_t row = -1;
     if (b->rows == 1)
         return -1;

@@ -81,9 +81,8 @@ static bool learn_of(const SpreadOf *of, NodeId id, Arena *a, Places *known, uin
     spread_ways(of, id, scratch, &ways);
     for (uint32_t i = 0; i < ways.n; i++)
         for (uint32_t k = 0; k < n->nin + n->nout; k++) {
-            ValueId v = k < n->nin ? n->in[k] : n->out[k - n->nin];
-            Place at = k < n->nin ? ways.at[i].in[k] : ways.at[i].out[k - n->nin];
-            if (learn(a, &known[v], at)) {
+            const ValueId v = node_slot(n, k);
+            if (learn(a, &known[v], way_slot(&ways.at[i], n, k))) {
                 changed[v] = now;
                 learnt = true;
             }

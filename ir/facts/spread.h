@@ -74,6 +74,10 @@ typedef struct {
        one that must be divided cannot be; NULL: the reason common to all operations */
     const char *crossed, *lacks;
 } SpreadWay;
+static inline Place way_slot(const SpreadWay *w, const Node *n, uint32_t slot)
+{
+    return slot < n->nin ? w->in[slot] : w->out[slot - n->nin];
+}
 typedef struct {
     SpreadWay *at;
     uint32_t n, cap;

@@ -54,10 +54,7 @@ bool place_reshaped(const Shape *from, const Shape *to, Place at, int64_t chunks
     return false;
 }
 
-ValueId ways_value(const Ways *w, uint32_t slot)
-{
-    return slot < w->n->nin ? w->n->in[slot] : w->n->out[slot - w->n->nin];
-}
+ValueId ways_value(const Ways *w, uint32_t slot) { return node_slot(w->n, slot); }
 
 const Shape *ways_shape(const Ways *w, uint32_t slot)
 {

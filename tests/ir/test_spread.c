@@ -31,8 +31,8 @@ static void print_way(const Graph *g, NodeId id, const SpreadWay *way, int chunk
     const Node *n = &g->node.at[id];
     printf("# %s in %d chunks:", op_name(n->op), chunks);
     for (uint32_t i = 0; i < n->nin + n->nout; i++) {
-        Place at = i < n->nin ? way->in[i] : way->out[i - n->nin];
-        const Value *v = val(g, i < n->nin ? n->in[i] : n->out[i - n->nin]);
+        Place at = way_slot(way, n, i);
+        const Value *v = val(g, node_slot(n, i));
         printf("%s %s ", i == n->nin ? " ->" : "", shape_print(g->arena, v->dtype, &v->shape));
         if (at.dim >= 0)
             printf("S(%d, %d)%s", at.dim, (int)at.groups, at.mirrored ? " mirrored" : "");
@@ -58,8 +58,7 @@ static bool is_uneven(const Graph *g, NodeId id, const SpreadWay *way, int chunk
 {
     const Node *n = &g->node.at[id];
     for (uint32_t i = 0; i < n->nin + n->nout; i++)
-        if (!place_fits(&val(g, i < n->nin ? n->in[i] : n->out[i - n->nin])->shape,
-                        i < n->nin ? way->in[i] : way->out[i - n->nin], chunks))
+        if (!place_fits(&val(g, node_slot(n, i))->shape, way_slot(way, n, i), chunks))
             return true;
     return false;
 }

@@ -205,7 +205,7 @@ static double least_precise(const Check *c)
     const Node *n = &c->g->node.at[c->node];
     double most = 1e-12;
     for (uint32_t i = 0; i < n->nin + n->nout; i++) {
-        Dtype t = val(c->g, i < n->nin ? n->in[i] : n->out[i - n->nin])->dtype;
+        Dtype t = val(c->g, node_slot(n, i))->dtype;
         most = dtype_is_float(t) && precision(t) > most ? precision(t) : most;
     }
     return most;
@@ -216,7 +216,7 @@ static bool adds_up(const Check *c)
     const Node *n = &c->g->node.at[c->node];
     bool sums = c->way->moved > 0;
     for (uint32_t i = 0; i < n->nin + n->nout; i++)
-        sums |= (i < n->nin ? c->way->in[i] : c->way->out[i - n->nin]).dim == PLACE_P;
+        sums |= way_slot(c->way, n, i).dim == PLACE_P;
     return sums;
 }
 
