@@ -11,8 +11,7 @@
 typedef struct {
     ValueId value;
     uint32_t order;                                     /* of its node in the forward */
-    int part, output;                                   /* as in PpKept */
-    int64_t offset, bytes;
+    PpKept row;
 } Kept;
 
 static int by_order(const void *a, const void *b)
@@ -56,17 +55,14 @@ const PpKept *cg_kept(const StageGen *sg, Arena *a, int *n_kept)
     for (uint32_t i = 0; i < sg->stash.value.n; i++) {
         uint32_t part = sg->stash.part.at[i];
         int64_t from = part == NONE ? 0 : sg->stash.again.at[part].at;
-        Kept k = {.value = sg->stash.value.at[i],
-                  .part = part == NONE ? -1 : (int)part,
-                  .output = -1,
-                  .offset = sg->stash.at.at[i] - from,
-                  .bytes = bytes_of(sg, i)};
-        vec_push(sg->a, &all, k);
+        const PpKept row = {.part = part == NONE ? -1 : (int)part,
+                            .output = -1,
+                            .offset = sg->stash.at.at[i] - from,
+                            .bytes = bytes_of(sg, i)};
+        vec_push(sg->a, &all, ((Kept){sg->stash.value.at[i], 0, row}));
     }
-    for (uint32_t i = 0; i < s->output.n; i++) {
-        Kept k = {.value = s->output.at[i].value, .part = -1, .output = (int)i};
-        vec_push(sg->a, &all, k);
-    }
+    for (uint32_t i = 0; i < s->output.n; i++)
+        vec_push(sg->a, &all, ((Kept){s->output.at[i].value, 0, {.part = -1, .output = (int)i}}));
     IdMap order = {0};
     for (uint32_t i = 0; i < s->forward.n; i++)
         *idmap_at(sg->a, &order, s->forward.at[i]) = i;
@@ -80,13 +76,9 @@ const PpKept *cg_kept(const StageGen *sg, Arena *a, int *n_kept)
     if (n > 0)
         qsort(all.at, n, sizeof *all.at, by_order);
     for (uint32_t i = 0; i < n; i++) {
-        const Kept *k = &all.at[i];
-        list[i] = (PpKept){.name = cg_called(sg, k->value, a),
-                           .dtype = (int)val(sg->g, k->value)->dtype,
-                           .part = k->part,
-                           .output = k->output,
-                           .offset = k->offset,
-                           .bytes = k->bytes};
+        list[i] = all.at[i].row;
+        list[i].name = cg_called(sg, all.at[i].value, a);
+        list[i].dtype = (int)val(sg->g, all.at[i].value)->dtype;
     }
     *n_kept = (int)n;
     return list;

@@ -117,7 +117,7 @@ typedef struct {
     /* Three dimensions, of which a part is run over at a time: PpPart in pp.h. */
     bool in_parts;
     /* Rows where this load is false are zero, and the statements are of the others: on CPUs, by
-       print_present(); NULL: of all rows. */
+       nest_present(); NULL: of all rows. */
     const Stmt *there;
     int64_t cost;                   /* points at full rows */
     /* the stage, where lengths vary: the text has the form of sizes that are large, and are
@@ -148,6 +148,13 @@ bool nest_makes_nothing(const Nest *n);
 
 /* simplify.c: nothing that nest_sweep() leaves is computed in a longer way; to the bit */
 void nest_simplify(Nest *n);
+
+/* absent.c: the nest of the rows that are there, where the data leave rows out that are zero: it
+   says which (Nest.there).  n itself where there are none. */
+const Nest *nest_present(Arena *a, const Nest *n);
+
+/* chain.c: a long chain of operations in passes over parts of a row; n itself where it is none. */
+const Nest *nest_chain(Arena *a, const Nest *n);
 
 /* pick.c */
 bool stmt_same(const Stmt *x, const Stmt *y);           /* the same value; without guards */

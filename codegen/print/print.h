@@ -104,13 +104,6 @@ void print_open_loop(Print *p, const char *type, const char *index, const char *
    several share a row. */
 void print_inlined(Print *p, bool threads);
 
-/* absent.c: the nest of the rows that are there, where the data leave rows out that are zero: it
-   says which (Nest.there).  n itself where there are none. */
-const Nest *print_present(Arena *a, const Nest *n);
-
-/* chain.c: a long chain of operations in passes over parts of a row; n itself where it is none. */
-const Nest *print_chain(Arena *a, const Nest *n);
-
 /* c.c: the body of a C function with the nest's arguments. */
 void nest_print_c(Arena *a, const Nest *n, const char *const *arg_name, PrintUses *uses, Text *t);
 

@@ -11,19 +11,20 @@
 /* ---- the function ---------------------------------------------------------------------------- */
 
 static const char *const func_title[] = {
-    "training forward",
-    "forward for eval and inference: keeps nothing",
-    "backward: B = I and W together",
-    "I: the gradients of the stage's inputs",
-    "W: the gradients of the stage's parameters",
+    "the forward in training: keeps what the backward reads",
+    "the forward for eval and inference: keeps nothing",
+    "the backward: gradients of inputs and of parameters",
+    "one half of the backward: gradients of the stage's inputs (I of a schedule)",
+    "the other half: gradients of the stage's parameters (W of a schedule)",
 };
 
 static const char *title(const StageGen *sg, FuncKind kind)
 {
-    return kind < F_AGAIN
-               ? func_title[kind]
-               : arena_printf(sg->a, "R: part %d of the stash once more, %" PRId64 " bytes",
-                              kind - F_AGAIN, sg->stash.again.at[kind - F_AGAIN].bytes);
+    return kind < F_AGAIN ? func_title[kind]
+                          : arena_printf(sg->a,
+                                         "part %d of what the forward keeps once more, %" PRId64
+                                         " bytes (R of a schedule)",
+                                         kind - F_AGAIN, sg->stash.again.at[kind - F_AGAIN].bytes);
 }
 
 const char *cg_function_name(const StageGen *sg, FuncKind kind, Target target)

@@ -6,11 +6,11 @@
 
 static void nest(Out *o, const Step *s, const char *comment)
 {
-    const Nest *n = print_present(o->a, s->nest);
+    const Nest *n = nest_present(o->a, s->nest);
     const char **name = out_argument_names(o, s);
     Text body = {.a = o->a, .indent = 1};
     PrintUses uses = {.arg = arena_array(o->a, bool, n->arg.n + 1)};
-    nest_print_c(o->a, print_chain(o->a, n), name, &uses, &body);
+    nest_print_c(o->a, nest_chain(o->a, n), name, &uses, &body);
     const Parameters p = out_parameters(o, s, name, &uses, "int64_t");
     Text formula = {.a = o->a};
     formula_print(o->a, n, name, &formula);
@@ -37,7 +37,7 @@ static const char *after(Out *o, const Step *t, const After *a)
 static void then(Out *o, const Step *s, const char *call, const char *head, const char *comment)
 {
     const Step *t = s->then;
-    const Nest *n = print_present(o->a, s->image);
+    const Nest *n = nest_present(o->a, s->image);
     const char **name = out_argument_names(o, t), *list[2] = {"", ""};
     uint32_t count[2] = {0, 0};
     Text body = {.a = o->a, .indent = 1}, formula = {.a = o->a};

@@ -10,6 +10,7 @@
 
 const char *cg_tensor_text(Arena *a, const PpTensor *t)
 {
+    enum { LONG_NAME = 24 }; /* it has a line of its own */
     const char *dim = text_numbers(a, t->dim, t->rank), *terms = "";
     for (int i = 0; i < t->n_term; i++) {
         const PpTerm *x = &t->term[i];
@@ -18,10 +19,10 @@ const char *cg_tensor_text(Arena *a, const PpTensor *t)
     }
     return arena_printf(
         a,
-        "{.name = %s, .dtype = %s, .rank = %d, .dim = {%s}, .batch_dim = %d, .bytes = %" PRId64
+        "{.name = %s,%s.dtype = %s, .rank = %d, .dim = {%s}, .batch_dim = %d, .bytes = %" PRId64
         "%s}",
-        cg_string(a, t->name), type_runtime((Dtype)t->dtype), t->rank, *dim ? dim : "0",
-        t->batch_dim, t->bytes,
+        cg_string(a, t->name), strlen(t->name) > LONG_NAME ? "\n      " : " ",
+        type_runtime((Dtype)t->dtype), t->rank, *dim ? dim : "0", t->batch_dim, t->bytes,
         t->n_term
             ? arena_printf(a, ", .n_term = %d, .term = (const PpTerm[]){%s}", t->n_term, terms)
             : "");

@@ -7,7 +7,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "print.h"
+#include "nest.h"
 
 /* A bool of the row, at a place that follows from the row alone. */
 static bool tells_rows(const Stmt *s)
@@ -90,7 +90,7 @@ static uint32_t *where_present(Arena *a, const Nest *n, const Stmt *there)
 }
 
 /* The arguments stay: they have names. */
-const Nest *print_present(Arena *a, const Nest *n)
+const Nest *nest_present(Arena *a, const Nest *n)
 {
     const Stmt *there = find(n);
     if (!there)

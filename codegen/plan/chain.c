@@ -9,7 +9,7 @@
  */
 #include <string.h>
 
-#include "print.h"
+#include "plan.h"
 
 /* Worth of operations: of a pass, and of a chain that is worth it; points of a part. */
 enum { PASS = 96, CHAIN = 64, PART = 256, SHORTEST = 64 };
@@ -52,7 +52,7 @@ static void divide_row(Nest *n, int64_t part)
 }
 
 /* The arguments stay: they have names. */
-const Nest *print_chain(Arena *a, const Nest *n)
+const Nest *nest_chain(Arena *a, const Nest *n)
 {
     const int last = n->nd - 1;
     const int64_t row = last < 0 ? 0 : cg_divisor(n->sized, n->ext[last].c);
