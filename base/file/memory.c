@@ -1,6 +1,6 @@
 /*
  * memory.c - in: what is printed to a stream; out: its bytes, all of them or none.  And arrays that
- * grow.
+ * grow, and pieces of memory that go together.
  */
 #include "memory.h"
 
@@ -59,4 +59,52 @@ void *memory_added(void *list, int *n, size_t size)
         memcpy(list, &at, sizeof at);
     }
     return memset(at + (size_t)(*n)++ * size, 0, size);
+}
+
+/* ---- pools ---- */
+
+/* Its bytes follow. */
+struct PoolPiece {
+    struct PoolPiece *before;
+    max_align_t at[];
+};
+
+void *pool_take(Pool *p, int64_t n, size_t size)
+{
+    size_t bytes;
+    n = n > 0 ? n : 1;
+    if (__builtin_mul_overflow((size_t)n, size, &bytes) ||
+        __builtin_add_overflow(bytes, sizeof(struct PoolPiece), &bytes))
+        return NULL;
+    struct PoolPiece *piece = calloc(1, bytes);
+    if (!piece)
+        return NULL;
+    piece->before = p->last;
+    p->last = piece;
+    return piece->at;
+}
+
+void *pool_added(Pool *p, void *list, int *n, size_t size)
+{
+    char *at;
+    memcpy(&at, list, sizeof at);
+    if (!(*n & (*n - 1))) {
+        char *grown = pool_take(p, *n ? 2 * (int64_t)*n : 1, size);
+        if (!grown)
+            return NULL;
+        if (*n)
+            memcpy(grown, at, (size_t)*n * size);
+        memcpy(list, &grown, sizeof grown);
+        at = grown;
+    }
+    return at + (size_t)(*n)++ * size;
+}
+
+void pool_free(Pool *p)
+{
+    for (struct PoolPiece *piece = p->last, *before; piece; piece = before) {
+        before = piece->before;
+        free(piece);
+    }
+    p->last = NULL;
 }

@@ -4,6 +4,7 @@
 #include "core.h"
 
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 int64_t tensor_dim(const PpTensor *t, int i, PpLength length)
@@ -59,6 +60,22 @@ int64_t tensor_bytes(const PpPlan *p, const PpTensor *t, int64_t rows, PpLength 
 }
 
 void *zeroed(int64_t n, size_t size) { return calloc((size_t)(n > 0 ? n : 1), size); }
+
+PpStatus pp_take(Pool *p, void *to, int64_t n, size_t size)
+{
+    void *at = pool_take(p, n, size);
+    memcpy(to, &at, sizeof at);
+    return at ? PP_OK : pp_no_memory();
+}
+
+PpStatus pp_add(Pool *p, void *list, int *n, const void *one, size_t size)
+{
+    void *added = pool_added(p, list, n, size);
+    if (!added)
+        return pp_no_memory();
+    memcpy(added, one, size);
+    return PP_OK;
+}
 
 double pp_now(void)
 {

@@ -5,6 +5,7 @@
 #define PP_CORE_H
 
 #include "api/pp.h"
+#include "base/file/memory.h"
 #include "core/status.h"
 
 #ifdef __cplusplus
@@ -45,6 +46,10 @@ PpLength length_most(const PpPlan *p);
 int64_t tensor_bytes(const PpPlan *p, const PpTensor *t, int64_t rows, PpLength length);
 /* Calloc of at least one */
 void *zeroed(int64_t n, size_t size);
+/* *to, a pointer, becomes so many elements of a pool, at least one, zero. */
+PpStatus pp_take(Pool *p, void *to, int64_t n, size_t size);
+/* One more element behind the n of the array that `list` points to, all of them the pool's: a copy. */
+PpStatus pp_add(Pool *p, void *list, int *n, const void *one, size_t size);
 double pp_now(void); /* seconds, monotonic */
 
 /* To PP_ALIGN. */

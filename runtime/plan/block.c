@@ -12,7 +12,6 @@
 
 #include "base/file/safetensors.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 static int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
@@ -90,19 +89,18 @@ static int64_t place_behind(Planner *p, int64_t activations)
 static PpStatus place_among(Planner *p, int64_t *block)
 {
     int64_t n = p->n_inst + p->plan->n_op, bound, bytes;
-    Instance *all = zeroed(n, sizeof *all);
-    if (!all)
-        return pp_no_memory();
+    Instance *all;
+    POOL(room);
+    TRY(pp_take(&room, &all, n, sizeof *all));
     memcpy(all, p->inst, (size_t)n * sizeof *all);
-    PpStatus s = slots_place(all, n, p->plan->n_op, &bytes, &bound, NULL);
-    if (s == PP_OK && bytes < *block) {
+    TRY(slots_place(all, n, p->plan->n_op, &bytes, &bound, NULL));
+    if (bytes < *block) {
         memcpy(p->inst, all, (size_t)n * sizeof *all);
         for (int k = 0; k < p->plan->n_op; k++)
             p->plan->op[k].work = all[p->n_inst + k].offset;
         *block = bytes;
     }
-    free(all);
-    return s;
+    return PP_OK;
 }
 
 /* Of workspaces alone, two of a compound at the same time. */

@@ -59,16 +59,6 @@ int64_t bucket_share(const Planner *p, int local, const Bucket *b, int k, int64_
 
 /* ---- buckets ---- */
 
-static PpStatus push_bucket(Reduction *r, Bucket b)
-{
-    Bucket *grown = realloc(r->bucket, (size_t)(r->n + 1) * sizeof *grown);
-    if (!grown)
-        return pp_no_memory();
-    r->bucket = grown;
-    r->bucket[r->n++] = b;
-    return PP_OK;
-}
-
 /* From one that begins at `at` and ends at `next`, in parameter q: how many are like it. */
 static int64_t alike(const PpParam *q, int64_t at, int64_t next)
 {
@@ -76,11 +66,12 @@ static int64_t alike(const PpParam *q, int64_t at, int64_t next)
     return at >= bucket_place(q) && next < stop && times > 0 ? times : 1;
 }
 
-/* The parameters [k, end) in buckets of about so many bytes; counted: those that are alike as one.
- */
-static PpStatus cut(const PpStage *st, int k, int end, int64_t most, int counted, Reduction *r)
+/* The parameters [k, end) in buckets of about the size that is asked for; counted: those that are
+ * alike as one. */
+static PpStatus cut(Plan *plan, const PpStage *st, int k, int end, Reduction *r)
 {
     const PpParam *q = st->param;
+    const int64_t most = align_up(plan->ask.bucket);
     int64_t at = bucket_place(&q[k]),
             stop = bucket_place(&q[end - 1]) + align_up(q[end - 1].t.bytes);
     int turn = q[k].param;
@@ -89,14 +80,15 @@ static PpStatus cut(const PpStage *st, int k, int end, int64_t most, int counted
         int last = k + 1;
         while (last < end && bucket_place(&q[last]) < next)
             last++;
-        int64_t times = counted && last == k + 1 ? alike(&q[k], at, next) : 1;
-        TRY(push_bucket(r, (Bucket){.offset = at,
-                                    .bytes = next - at,
-                                    .dtype = q[k].t.dtype,
-                                    .param = k,
-                                    .end = last,
-                                    .turn = turn,
-                                    .times = times}));
+        int64_t times = plan->ask.counted && last == k + 1 ? alike(&q[k], at, next) : 1;
+        const Bucket b = {.offset = at,
+                          .bytes = next - at,
+                          .dtype = q[k].t.dtype,
+                          .param = k,
+                          .end = last,
+                          .turn = turn,
+                          .times = times};
+        TRY(pp_add(&plan->planner->pool, &r->bucket, &r->n, &b, sizeof b));
         turn += (int)times;
         next = at + times * (next - at);
         k = bucket_place(&q[last - 1]) + align_up(q[last - 1].t.bytes) > next ? last - 1 : last;
@@ -141,7 +133,7 @@ static Kind kind_of(const Plan *plan, const StagePlan *rs, int k)
     return sent ? SENT : OWN;
 }
 
-static PpStatus find_of_kind(const Plan *plan, const StagePlan *rs, Kind kind, Reduction *r)
+static PpStatus find_of_kind(Plan *plan, const StagePlan *rs, Kind kind, Reduction *r)
 {
     int first = r->n;
     for (int k = 0, end; k < rs->st->n_param; k = end) {
@@ -151,14 +143,14 @@ static PpStatus find_of_kind(const Plan *plan, const StagePlan *rs, Kind kind, R
         while (end < rs->st->n_param && (kind == OWN || kind == FIXED) &&
                kind_of(plan, rs, end) == kind && follows(rs, end))
             end++;
-        TRY(cut(rs->st, k, end, align_up(plan->ask.bucket), plan->ask.counted, r));
+        TRY(cut(plan, rs->st, k, end, r));
     }
     for (; first < r->n; first++)
         r->bucket[first].whole = plan->ask.zero < 3 || kind == SENT;
     return PP_OK;
 }
 
-static PpStatus find_buckets(const Plan *plan, const StagePlan *rs, Reduction *r)
+static PpStatus find_buckets(Plan *plan, const StagePlan *rs, Reduction *r)
 {
     TRY(find_of_kind(plan, rs, OWN, r));
     TRY(find_of_kind(plan, rs, SENT, r));
@@ -205,11 +197,7 @@ static void place_whole(const Plan *plan, StagePlan *rs)
 
 static PpStatus push_piece(Plan *plan, Piece piece)
 {
-    Piece *grown = realloc(plan->piece, (size_t)(plan->n_piece + 1) * sizeof *grown);
-    if (!grown)
-        return pp_no_memory();
-    plan->piece = grown;
-    plan->piece[plan->n_piece++] = piece;
+    TRY(pp_add(&plan->pool, &plan->piece, &plan->n_piece, &piece, sizeof piece));
     if (!plan->stage[piece.local].rp[piece.param].update)
         return PP_OK;
     plan->bytes.replicas.updated += piece.bytes;
@@ -311,9 +299,7 @@ static void count_whole(Plan *plan, const StagePlan *rs)
 PpStatus buckets_plan(Planner *p)
 {
     Plan *plan = p->plan;
-    p->reduction = zeroed(plan->n_stage, sizeof *p->reduction);
-    if (!p->reduction)
-        return pp_no_memory();
+    TRY(pp_take(&p->pool, &p->reduction, plan->n_stage, sizeof *p->reduction));
     for (int l = 0; l < plan->n_stage; l++) {
         StagePlan *rs = &plan->stage[l];
         Reduction *r = &p->reduction[l];

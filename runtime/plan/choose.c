@@ -7,7 +7,6 @@
 #include "choose.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 static void most(const ChoiceItem *item, int n, int *chosen)
@@ -43,28 +42,28 @@ PpStatus choose_least(const ChoiceItem *item, int n, int64_t need, int *chosen, 
             slot = PP_ALIGN * ((units + CHOOSE_SLOTS - 1) / CHOOSE_SLOTS);
     slot = slot > 0 ? slot : PP_ALIGN;
     int slots = need > 0 ? (int)((need + slot - 1) / slot) : 0;
-    double *least = zeroed(slots + 1, sizeof *least), *with = zeroed(slots + 1, sizeof *with);
-    int16_t *by = zeroed((int64_t)n * (slots + 1), sizeof *by);
-    PpStatus s = least && with && by ? PP_OK : pp_no_memory();
-    for (int u = 1; s == PP_OK && u <= slots; u++)
+    double *least, *with;
+    int16_t *by;
+    POOL(pool);
+    TRY(pp_take(&pool, &least, slots + 1, sizeof *least));
+    TRY(pp_take(&pool, &with, slots + 1, sizeof *with));
+    TRY(pp_take(&pool, &by, (int64_t)n * (slots + 1), sizeof *by));
+    for (int u = 1; u <= slots; u++)
         least[u] = HUGE_VAL;
-    for (int i = 0; s == PP_OK && i < n; i++) {
+    for (int i = 0; i < n; i++) {
         add_item(&item[i], slot, slots, least, with, by + (ptrdiff_t)i * (slots + 1));
         double *swap = least;
         least = with;
         with = swap;
     }
-    if (s == PP_OK) {
-        *enough = least[slots] < HUGE_VAL;
-        int64_t u = slots;
-        for (int i = n; *enough && i-- > 0;) {
-            chosen[i] = by[(ptrdiff_t)i * (slots + 1) + u];
-            u -= item[i].choice[chosen[i]].freed / slot;
-            u = u > 0 ? u : 0;
-        }
-        if (!*enough)
-            most(item, n, chosen);
+    *enough = least[slots] < HUGE_VAL;
+    int64_t u = slots;
+    for (int i = n; *enough && i-- > 0;) {
+        chosen[i] = by[(ptrdiff_t)i * (slots + 1) + u];
+        u -= item[i].choice[chosen[i]].freed / slot;
+        u = u > 0 ? u : 0;
     }
-    free(least), free(with), free(by);
-    return s;
+    if (!*enough)
+        most(item, n, chosen);
+    return PP_OK;
 }

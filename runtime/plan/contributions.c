@@ -13,41 +13,40 @@
  */
 #include "planner.h"
 
-#include <stdlib.h>
-
 /* ---- the list ---- */
 
-static PpStatus push_contribution(Planner *p, Contribution c)
+static Spot of_user(int contribution)
 {
-    Plan *plan = p->plan;
-    Contribution *grown = realloc(plan->contrib, (size_t)(plan->n_contrib + 1) * sizeof *grown);
-    if (!grown)
-        return pp_no_memory();
-    plan->contrib = grown;
-    plan->contrib[plan->n_contrib++] = c;
-    return PP_OK;
+    return (Spot){.kind = SPOT_CONTRIBUTION, .contribution = contribution};
 }
 
 /* One sum of a user. */
 static PpStatus add_contribution(Planner *p, Contribution c)
 {
     Plan *plan = p->plan;
-    const PpParam *q = &p->model->stage[c.user_stage]->param[c.user_param];
-    int apart = c.owner < 0 || c.user < 0;
-    if ((c.owner < 0 && c.replicate) || c.user < 0)
-        if ((c.message = new_message(p, c.user_stage, c.owner_stage, 1,
-                                     gradient_tag(p, c.user_stage, c.user_param, c.use),
-                                     q->t.bytes)) < 0)
-            return pp_no_memory();
-    if (c.replicate && apart && c.use == 0)
-        if ((c.back = new_message(p, c.owner_stage, c.user_stage, 1,
-                                  p->wire.p[c.user_stage] + p->model->stage[c.user_stage]->n_param +
-                                      c.user_param,
-                                  q->t.bytes)) < 0)
-            return pp_no_memory();
-    if (c.user < 0)
-        plan->bytes.comm += align_up(q->t.bytes);
-    return push_contribution(p, c);
+    const PpStage *user = p->model->stage[c.user_stage];
+    const int64_t bytes = user->param[c.user_param].t.bytes;
+    if ((c.owner < 0 && c.replicate) || c.user < 0) {
+        c.message = plan->n_msg;
+        TRY(new_message(p, (Message){.from = c.user_stage,
+                                     .to = c.owner_stage,
+                                     .shared = 1,
+                                     .tag = gradient_tag(p, c.user_stage, c.user_param, c.use),
+                                     .bytes = bytes,
+                                     .at = of_user(plan->n_contrib)}));
+    }
+    if (c.replicate && (c.owner < 0 || c.user < 0) && c.use == 0) {
+        c.back = plan->n_msg;
+        TRY(new_message(p, (Message){.from = c.owner_stage,
+                                     .to = c.user_stage,
+                                     .shared = 1,
+                                     .tag = p->wire.p[c.user_stage] + user->n_param + c.user_param,
+                                     .bytes = bytes,
+                                     .at = c.owner >= 0 ? spot_use(c.owner, c.owner_param, 0)
+                                                        : spot_use(c.user, c.user_param, 0)}));
+    }
+    plan->bytes.comm += c.user < 0 ? align_up(bytes) : 0;
+    return pp_add(&plan->pool, &plan->contrib, &plan->n_contrib, &c, sizeof c);
 }
 
 static PpStatus add_user(Planner *p, int user_stage, int k)
@@ -93,11 +92,6 @@ PpStatus plan_contributions(Planner *p)
 static PpStatus one(Planner *p, TransferKind kind, int message)
 {
     return add_transfer(p, (Transfer){.kind = kind, .first = message, .count = 1});
-}
-
-static Spot of_user(int contribution)
-{
-    return (Spot){.kind = SPOT_CONTRIBUTION, .contribution = contribution};
 }
 
 static PpStatus put(Planner *p, TransferKind kind, const PpTensor *t, Spot to, Spot from)

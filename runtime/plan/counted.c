@@ -9,7 +9,6 @@
  */
 #include "planner.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 /* By replica: room for one bucket, of each stage, and all that the rank takes. */
@@ -104,16 +103,15 @@ PpStatus replicas_count(Planner *p)
 {
     Plan *plan = p->plan;
     int d = plan->ask.replicas, most = 0, stages = plan->n_stage;
-    int64_t *at = zeroed((9 + stages) * (int64_t)d, sizeof *at);
-    if (!at)
-        return pp_no_memory();
+    int64_t *at;
+    POOL(room);
+    TRY(pp_take(&room, &at, (9 + stages) * (int64_t)d, sizeof *at));
     Count c = {at + 9 * d, at,         at + d,     at + 2 * d, at + 3 * d,
                at + 4 * d, at + 5 * d, at + 6 * d, at + 7 * d, at + 8 * d};
-    PpStatus s = PP_OK;
     for (int l = 0; l < stages; l++)
         count_stage(p, l, &c);
-    for (int k = 0; k < d && s == PP_OK; k++) {
-        s = rooms_of(p, &c, k, &c.all[k]);
+    for (int k = 0; k < d; k++) {
+        TRY(rooms_of(p, &c, k, &c.all[k]));
         c.next[k] = c.all[k] + c.state[k] + c.sums[k] + c.values[k];
         most = c.next[k] > c.next[most] ? k : most;
     }
@@ -125,6 +123,5 @@ PpStatus replicas_count(Planner *p)
     plan->bytes.param += c.values[k];
     plan->bytes.comm += p->bytes_reduction;
     plan->bytes.grad += p->bytes_sums;
-    free(at);
-    return s;
+    return PP_OK;
 }

@@ -5,8 +5,6 @@
  */
 #include "planner.h"
 
-#include <stdlib.h>
-
 typedef struct {
     char *at;
     int64_t bytes;
@@ -67,14 +65,12 @@ PpStatus gathered_point(Planner *p, int l)
     const PpStage *st = rs->st->minibatch;
     if (!st)
         return PP_OK;
-    Gathered *g = rs->whole = calloc(1, sizeof *g);
-    if (!g)
-        return pp_no_memory();
-    g->in = zeroed(st->n_input, sizeof(void *));
-    g->out = zeroed(st->n_output, sizeof(void *));
-    g->dx = zeroed(st->n_dx, sizeof(void *));
-    if (!g->in || !g->out || !g->dx)
-        return pp_no_memory();
+    Pool *pool = &p->plan->pool;
+    TRY(pp_take(pool, &rs->whole, 1, sizeof *rs->whole));
+    Gathered *g = rs->whole;
+    TRY(pp_take(pool, &g->in, st->n_input, sizeof(void *)));
+    TRY(pp_take(pool, &g->out, st->n_output, sizeof(void *)));
+    TRY(pp_take(pool, &g->dx, st->n_dx, sizeof(void *)));
     lay_out(st, p->plan->slots + p->inst[plan_whole(p, l)].offset, g);
     for (int m = 0; m < p->m; m++)
         for (int o = 0; o < st->n_output; o++)

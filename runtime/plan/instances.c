@@ -103,11 +103,9 @@ static PpStatus number_wires(Planner *p)
 {
     int64_t wire = 0;
     int n = p->model->n_stage;
-    p->wire.f = zeroed(n, sizeof *p->wire.f);
-    p->wire.b = zeroed(n, sizeof *p->wire.b);
-    p->wire.p = zeroed(n, sizeof *p->wire.p);
-    if (!p->wire.f || !p->wire.b || !p->wire.p)
-        return pp_no_memory();
+    TRY(pp_take(&p->pool, &p->wire.f, n, sizeof *p->wire.f));
+    TRY(pp_take(&p->pool, &p->wire.b, n, sizeof *p->wire.b));
+    TRY(pp_take(&p->pool, &p->wire.p, n, sizeof *p->wire.p));
     for (int s = 0; s < n; s++) {
         const PpStage *st = p->model->stage[s];
         p->wire.f[s] = wire;
@@ -154,18 +152,14 @@ PpStatus instances_number(Planner *p)
 {
     const Plan *plan = p->plan;
     int64_t n = 0;
-    p->base = zeroed(plan->n_stage, sizeof *p->base);
-    if (!p->base)
-        return pp_no_memory();
+    TRY(pp_take(&p->pool, &p->base, plan->n_stage, sizeof *p->base));
     for (int l = 0; l < plan->n_stage; l++) {
         p->base[l] = n;
         n += p->m * per_microbatch(plan->stage[l].st) + (plan->stage[l].st->minibatch != NULL);
     }
     TRY(number_wires(p));
     p->n_inst = n;
-    p->inst = zeroed(n + plan->n_op, sizeof *p->inst);
-    if (!p->inst)
-        return pp_no_memory();
+    TRY(pp_take(&p->pool, &p->inst, n + plan->n_op, sizeof *p->inst));
     for (int64_t i = 0; i < n + plan->n_op; i++)
         p->inst[i] = (Instance){.birth = -1, .msg = -1};
     for (int l = 0; l < plan->n_stage; l++)

@@ -42,9 +42,11 @@ static PpStatus plan_along(Planner *p, StagePlan *rs, int x)
     rs->members[x] = most > 0 ? plan->n_msg : -1;
     for (int sent = 0; sent < 2 * at_once(st) && most > 0; sent++)
         for (int k = 0; k < members; k++)
-            if (k != own && new_peer_message(p, AXIS_MEMBERS, plan->ask.member + (k - own) * stride,
-                                             sent % 2, 0, align_up(most)) < 0)
-                return pp_no_memory();
+            if (k != own)
+                TRY(new_message(p, (Message){.axis = AXIS_MEMBERS,
+                                             .peer = plan->ask.member + (k - own) * stride,
+                                             .sent = sent % 2,
+                                             .bytes = align_up(most)}));
     return PP_OK;
 }
 

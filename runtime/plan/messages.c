@@ -5,80 +5,26 @@
  */
 #include "planner.h"
 
-#include <stdlib.h>
-
-static int push_message(Planner *p, Message m)
+PpStatus new_message(Planner *p, Message m)
 {
     Plan *plan = p->plan;
-    if (plan->n_msg == plan->cap_msg) {
-        int cap = plan->cap_msg ? 2 * plan->cap_msg : 256;
-        Message *grown = realloc(plan->msg, (size_t)cap * sizeof *grown);
-        if (grown)
-            plan->msg = grown;
-        int64_t *carries = realloc(p->carries, (size_t)cap * sizeof *carries);
-        if (carries)
-            p->carries = carries;
-        if (!grown || !carries)
-            return -1;
-        plan->cap_msg = cap;
+    const int own = m.axis == AXIS_PEERS ? plan->ask.replica : plan->ask.member;
+    if (m.axis == AXIS_PIPE) {
+        m.sent = plan->local_of[m.from] >= 0;
+        m.peer = plan->ask.schedule->rank_of[m.sent ? m.to : m.from];
+    } else {
+        m.from = m.sent ? own : m.peer;
+        m.to = m.sent ? m.peer : own;
+        m.shared = 1;
     }
-    p->carries[plan->n_msg] = -1;
-    plan->msg[plan->n_msg] = m;
-    return plan->n_msg++;
-}
-
-/* Of an edge of stages, one of which is here; shared: it carries a parameter. */
-int new_message(Planner *p, int from, int to, int shared, int64_t tag, int64_t bytes)
-{
-    const Plan *plan = p->plan;
-    int sent = plan->local_of[from] >= 0;
-    return push_message(p, (Message){.bytes = bytes,
-                                     .tag = tag,
-                                     .peer = plan->ask.schedule->rank_of[sent ? to : from],
-                                     .sent = sent,
-                                     .from = from,
-                                     .to = to,
-                                     .shared = shared});
-}
-
-/* Of this replica and another one, or this member and another one. */
-int new_peer_message(Planner *p, int axis, int peer, int sent, int64_t tag, int64_t bytes)
-{
-    int own = axis == AXIS_PEERS ? p->plan->ask.replica : p->plan->ask.member;
-    return push_message(p, (Message){.bytes = bytes,
-                                     .tag = tag,
-                                     .peer = peer,
-                                     .sent = sent,
-                                     .axis = axis,
-                                     .from = sent ? own : peer,
-                                     .to = sent ? peer : own,
-                                     .shared = 1});
-}
-
-PpStatus fix_message(Planner *p, int msg, Spot at)
-{
-    struct Fix *grown = realloc(p->fix, (size_t)(p->n_fix + 1) * sizeof *grown);
-    if (!grown)
-        return pp_no_memory();
-    p->fix = grown;
-    p->fix[p->n_fix++] = (struct Fix){msg, at};
-    return PP_OK;
+    return pp_add(&plan->pool, &plan->msg, &plan->n_msg, &m, sizeof m);
 }
 
 PpStatus add_transfer(Planner *p, Transfer t)
 {
     Plan *plan = p->plan;
-    if (plan->n_transfer == plan->cap_transfer) {
-        int cap = plan->cap_transfer ? 2 * plan->cap_transfer : 256;
-        Transfer *grown = realloc(plan->transfer, (size_t)cap * sizeof *grown);
-        if (!grown)
-            return pp_no_memory();
-        plan->transfer = grown;
-        plan->cap_transfer = cap;
-    }
     t.rounds = p->rounds;
-    plan->transfer[plan->n_transfer++] = t;
-    return PP_OK;
+    return pp_add(&plan->pool, &plan->transfer, &plan->n_transfer, &t, sizeof t);
 }
 
 PpStatus start_messages(Planner *p, TransferKind kind, int first)
@@ -90,9 +36,13 @@ PpStatus start_messages(Planner *p, TransferKind kind, int first)
 
 PpStatus peer_message(Planner *p, int l, int peer, int sent, int64_t bytes, Spot at)
 {
-    int k = new_peer_message(p, AXIS_PEERS, peer, sent, p->peer_tag, bytes);
     at.local = l;
-    return k < 0 ? pp_no_memory() : fix_message(p, k, at);
+    return new_message(p, (Message){.axis = AXIS_PEERS,
+                                    .peer = peer,
+                                    .sent = sent,
+                                    .tag = p->peer_tag,
+                                    .bytes = bytes,
+                                    .at = at});
 }
 
 /* One tensor of a SEND or RECV: `wire` names it, `id` is its buffer here. */
@@ -103,17 +53,16 @@ static PpStatus tensor_message(Planner *p, const SchedAction *a, const PpTensor 
     const PlanRequest *ask = &p->plan->ask;
     const int64_t *row0 = ask->row0;
     int64_t rows = ask->masked ? row0[p->m] - row0[0] : row0[m + 1] - row0[m];
-    int from = receive ? a->peer : a->stage, to = receive ? a->stage : a->peer;
-    int k = new_message(p, from, to, 0, wire * p->m + m,
-                        tensor_bytes(p->model, t, rows, length_most(p->model)));
-    if (k < 0)
-        return pp_no_memory();
-    p->plan->msg[k].t = t;
-    p->plan->msg[k].rows = rows;
-    p->plan->msg[k].microbatch = m;
-    p->carries[k] = id;
     if (receive)
-        p->inst[id].msg = k;
+        p->inst[id].msg = p->plan->n_msg;
+    TRY(new_message(p, (Message){.from = receive ? a->peer : a->stage,
+                                 .to = receive ? a->stage : a->peer,
+                                 .tag = wire * p->m + m,
+                                 .bytes = tensor_bytes(p->model, t, rows, length_most(p->model)),
+                                 .t = t,
+                                 .rows = rows,
+                                 .microbatch = m,
+                                 .at = {.kind = SPOT_INSTANCE, .offset = id}}));
     plan_touch(p, id);
     return PP_OK;
 }
@@ -235,9 +184,13 @@ PpStatus add_own_uses(Planner *p, int l, int k)
 /* One message of a parameter, whose buffer is the parameter's or a gradient, no instance. */
 static PpStatus param_message(Planner *p, int from, int to, int64_t tag, Spot at)
 {
-    int msg = new_message(p, from, to, 1, tag,
-                          p->plan->stage[at.local].st->param[at.param].t.bytes);
-    return msg < 0 ? pp_no_memory() : fix_message(p, msg, at);
+    const PpParam *q = &p->plan->stage[at.local].st->param[at.param];
+    return new_message(p, (Message){.from = from,
+                                    .to = to,
+                                    .shared = 1,
+                                    .tag = tag,
+                                    .bytes = q->t.bytes,
+                                    .at = at});
 }
 
 /* A user's sums, one by one, or one for all where no later ones come between them. */

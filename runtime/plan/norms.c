@@ -8,7 +8,6 @@
  */
 #include "planner.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 /* Up to where the parameters from number k on are parts of one. */
@@ -32,12 +31,10 @@ PpStatus norms_plan(Plan *plan)
 {
     const PpPlan *model = plan->model;
     int n = model->n_param;
-    const PpParam **by_number = zeroed(n, sizeof *by_number);
-    plan->norm = zeroed(n, sizeof *plan->norm);
-    if (!by_number || !plan->norm) {
-        free(by_number);
-        return pp_no_memory();
-    }
+    const PpParam **by_number;
+    POOL(room);
+    TRY(pp_take(&room, &by_number, n, sizeof *by_number));
+    TRY(pp_take(&plan->pool, &plan->norm, n, sizeof *plan->norm));
     for (int s = 0; s < model->n_stage; s++)
         for (int k = 0; k < model->stage[s]->n_param; k++)
             by_number[model->stage[s]->param[k].param] = &model->stage[s]->param[k];
@@ -48,7 +45,6 @@ PpStatus norms_plan(Plan *plan)
             plan->norm[i] = plan->n_norm;
         plan->n_norm += q ? param_names(q) * chunks_of(model, q) : 1;
     }
-    free(by_number);
     return PP_OK;
 }
 

@@ -10,7 +10,6 @@
 #include "plan.h"
 
 #include <inttypes.h>
-#include <stdlib.h>
 #include <string.h>
 
 typedef struct {
@@ -43,14 +42,12 @@ static void stage_times(const OffloadRequest *x, const Wish *w)
     }
 }
 
-static PpStatus wish_open(const OffloadRequest *x, Wish *w)
+static PpStatus wish_open(const OffloadRequest *x, Pool *pool, Wish *w)
 {
     int stages = x->model->n_stage;
-    *w = (Wish){.time = zeroed((int64_t)stages * SA_TYPES, sizeof *w->time),
-                .stays = zeroed(stages, 1),
-                .most = zeroed(x->schedule->ranks, sizeof *w->most)};
-    if (!w->time || !w->stays || !w->most)
-        return pp_no_memory();
+    TRY(pp_take(pool, &w->time, (int64_t)stages * SA_TYPES, sizeof *w->time));
+    TRY(pp_take(pool, &w->stays, stages, 1));
+    TRY(pp_take(pool, &w->most, x->schedule->ranks, sizeof *w->most));
     stage_times(x, w);
     w->how = (SchedOffload){.stage_time = w->time,
                             .edge = x->needs->edge,
@@ -61,8 +58,6 @@ static PpStatus wish_open(const OffloadRequest *x, Wish *w)
         w->most[r] = INT32_MAX;
     return PP_OK;
 }
-
-static void wish_close(Wish *w) { free(w->time), free(w->stays), free(w->most); }
 
 /* The rows with at most so many stashes of each rank on the host; e: why not. */
 static int lower(const OffloadRequest *x, const Wish *w, Schedule **out, SchedError *e)
@@ -139,29 +134,26 @@ static PpStatus bounds(const OffloadRequest *x, Wish *w, int *low, int *high, Sc
 
 static PpStatus within_memory(const OffloadRequest *x, Wish *w, SchedError *e)
 {
-    int ranks = x->schedule->ranks, *low = zeroed(ranks, sizeof *low),
-        *high = zeroed(ranks, sizeof *high);
-    PpStatus s = low && high ? bounds(x, w, low, high, e) : pp_no_memory();
-    if (s == PP_OK)
-        s = fewest(x, w, low, high, e);
-    free(low), free(high);
-    return s;
+    int ranks = x->schedule->ranks, *low, *high;
+    POOL(pool);
+    TRY(pp_take(&pool, &low, ranks, sizeof *low));
+    TRY(pp_take(&pool, &high, ranks, sizeof *high));
+    TRY(bounds(x, w, low, high, e));
+    return fewest(x, w, low, high, e);
 }
 
 PpStatus plan_offload(const OffloadRequest *x, Schedule **out, SchedError *e)
 {
-    Wish w;
+    Wish w = {0};
+    POOL(pool);
     *out = NULL;
     e->text[0] = 0;
-    PpStatus status = wish_open(x, &w);
-    if (status == PP_OK && x->memory)
-        status = within_memory(x, &w, e);
-    if (status == PP_OK && lower(x, &w, out, e))
-        status = PP_ERR_MODEL;
-    wish_close(&w);
-    if (status == PP_OK)
+    TRY(wish_open(x, &pool, &w));
+    if (x->memory)
+        TRY(within_memory(x, &w, e));
+    if (!lower(x, &w, out, e))
         return PP_OK;
     sched_free(*out);
     *out = NULL;
-    return status;
+    return PP_ERR_MODEL;
 }

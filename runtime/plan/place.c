@@ -120,31 +120,24 @@ static char *use_sum(const StagePlan *rs, int param, int use)
     return use ? rs->grad + q->more_offset + (use - 1) * align_up(q->t.bytes) : rs->rp[param].grad;
 }
 
-/* Contributions from elsewhere; their messages, and those of what is sent back. */
+/* Contributions from elsewhere. */
 static void carve_contributions(Plan *plan, char **at)
 {
-    for (int i = 0; i < plan->n_contrib; i++) {
-        Contribution *c = &plan->contrib[i];
-        const PpParam *q = &plan->model->stage[c->user_stage]->param[c->user_param];
+    for (Contribution *c = plan->contrib; c < plan->contrib + plan->n_contrib; c++)
         if (c->user < 0)
-            c->buf = carve(at, q->t.bytes);
-        if (c->message >= 0)
-            plan->msg[c->message].buf =
-                c->user < 0 ? c->buf : use_sum(&plan->stage[c->user], c->user_param, c->use);
-        if (c->back >= 0)
-            plan->msg[c->back].buf = c->owner >= 0
-                                         ? plan->stage[c->owner].rp[c->owner_param].grad
-                                         : plan->stage[c->user].rp[c->user_param].grad;
-    }
+            c->buf = carve(at, plan->model->stage[c->user_stage]->param[c->user_param].t.bytes);
 }
 
 /* ---- buffers of messages, operands of additions and copies ---- */
 
-static char *spot_place(const Plan *plan, const Spot *s)
+static char *spot_place(const Planner *p, const Spot *s)
 {
+    const Plan *plan = p->plan;
     const Contribution *c = s->kind == SPOT_CONTRIBUTION ? &plan->contrib[s->contribution] : NULL;
     const StagePlan *rs = &plan->stage[s->local];
     switch (s->kind) {
+    case SPOT_NONE: break;
+    case SPOT_INSTANCE: return plan->slots + p->inst[s->offset].offset;
     case SPOT_VALUE: return rs->rp[s->param].value;
     case SPOT_USE: return use_sum(rs, s->param, s->use);
     case SPOT_CONTRIBUTION:
@@ -158,26 +151,14 @@ static char *spot_place(const Plan *plan, const Spot *s)
     return NULL;
 }
 
-static void point_messages(Planner *p)
+static void point_spots(const Planner *p)
 {
-    Plan *plan = p->plan;
-    for (int k = 0; k < plan->n_msg; k++)
-        if (p->carries[k] >= 0)
-            plan->msg[k].buf = plan->slots + p->inst[p->carries[k]].offset;
-    for (int i = 0; i < p->n_fix; i++) {
-        plan->msg[p->fix[i].msg].buf = spot_place(plan, &p->fix[i].at);
-    }
-}
-
-static void point_transfers(Plan *plan)
-{
-    for (int i = 0; i < plan->n_transfer; i++) {
-        Transfer *t = &plan->transfer[i];
-        if (t->kind != DO_ADD && t->kind != DO_ADD_OWN && t->kind != DO_MEMBERS &&
-            t->kind != DO_COPY)
-            continue;
-        t->to = spot_place(plan, &t->to_spot);
-        t->from = spot_place(plan, &t->from_spot);
+    const Plan *plan = p->plan;
+    for (Message *m = plan->msg; m < plan->msg + plan->n_msg; m++)
+        m->buf = spot_place(p, &m->at);
+    for (Transfer *t = plan->transfer; t < plan->transfer + plan->n_transfer; t++) {
+        t->to = spot_place(p, &t->to_spot);
+        t->from = spot_place(p, &t->from_spot);
     }
 }
 
@@ -200,30 +181,25 @@ void plan_carve(Planner *p, char *arena, char *elsewhere)
     plan->reduction = carve(&at, p->bytes_reduction);
     plan->sums = carve(&at, p->bytes_sums);
     point_pieces(plan);
-    point_messages(p);
-    point_transfers(plan);
+    point_spots(p);
 }
 
 /* ---- what stages are handed ---- */
 
-static PpStatus make_pointers(StagePlan *rs, int64_t m)
+static PpStatus make_pointers(Pool *pool, StagePlan *rs, int64_t m)
 {
     const PpStage *st = rs->st;
-    rs->in = zeroed(m * st->n_input, sizeof(void *));
-    rs->out = zeroed(m * st->n_output, sizeof(void *));
-    rs->dy = zeroed(m * st->n_dy, sizeof(void *));
-    rs->dx = zeroed(m * st->n_dx, sizeof(void *));
-    rs->out_kept = zeroed(m * st->n_output, sizeof(void *));
-    rs->stash = zeroed(m, sizeof(char *));
-    rs->stash_kept = zeroed(m, sizeof(char *));
-    rs->part = zeroed(m * st->n_again, sizeof(char *));
-    rs->part_kept = zeroed(m * st->n_again, sizeof(char *));
-    rs->saved = zeroed(m, sizeof(char *));
-    rs->stored = zeroed(m, sizeof *rs->stored);
-    return rs->in && rs->out && rs->dy && rs->dx && rs->stash && rs->saved && rs->out_kept &&
-                   rs->stash_kept && rs->part && rs->part_kept && rs->stored
-               ? PP_OK
-               : pp_no_memory();
+    TRY(pp_take(pool, &rs->in, m * st->n_input, sizeof(void *)));
+    TRY(pp_take(pool, &rs->out, m * st->n_output, sizeof(void *)));
+    TRY(pp_take(pool, &rs->dy, m * st->n_dy, sizeof(void *)));
+    TRY(pp_take(pool, &rs->dx, m * st->n_dx, sizeof(void *)));
+    TRY(pp_take(pool, &rs->out_kept, m * st->n_output, sizeof(void *)));
+    TRY(pp_take(pool, &rs->stash, m, sizeof(char *)));
+    TRY(pp_take(pool, &rs->stash_kept, m, sizeof(char *)));
+    TRY(pp_take(pool, &rs->part, m * st->n_again, sizeof(char *)));
+    TRY(pp_take(pool, &rs->part_kept, m * st->n_again, sizeof(char *)));
+    TRY(pp_take(pool, &rs->saved, m, sizeof(char *)));
+    return pp_take(pool, &rs->stored, m, sizeof *rs->stored);
 }
 
 static char *input_place(const Planner *p, int l, int i, int m)
@@ -267,7 +243,7 @@ PpStatus plan_point(Planner *p)
 {
     Plan *plan = p->plan;
     for (int l = 0; l < plan->n_stage; l++) {
-        TRY(make_pointers(&plan->stage[l], p->m));
+        TRY(make_pointers(&plan->pool, &plan->stage[l], p->m));
         for (int m = 0; m < p->m; m++)
             point_microbatch(p, l, m);
         TRY(gathered_point(p, l));

@@ -16,16 +16,13 @@
  */
 #include "planner.h"
 
-#include <stdlib.h>
 
 /* ---- what the rank holds ---- */
 
 static PpStatus rank_params(Plan *plan, StagePlan *rs)
 {
     const PpStage *st = rs->st;
-    rs->rp = zeroed(st->n_param, sizeof *rs->rp);
-    if (!rs->rp)
-        return pp_no_memory();
+    TRY(pp_take(&plan->pool, &rs->rp, st->n_param, sizeof *rs->rp));
     for (int k = 0; k < st->n_param; k++) {
         RankParam *q = &rs->rp[k];
         const PpParam *pp = &st->param[k];
@@ -81,19 +78,16 @@ static void size_data(Plan *plan)
 static PpStatus make_tables(Plan *plan, const SchedRow *row)
 {
     const PpPlan *model = plan->model;
-    plan->local_of = zeroed(model->n_stage, sizeof *plan->local_of);
-    plan->stage = zeroed(model->n_stage, sizeof *plan->stage);
-    plan->op = zeroed(row->n, sizeof *plan->op);
-    plan->live = zeroed(row->n + 1, sizeof *plan->live);
-    plan->input = zeroed(model->n_input, sizeof *plan->input);
-    plan->has_input = zeroed(model->n_input, 1);
-    plan->input_stride = zeroed(model->n_input, sizeof *plan->input_stride);
-    plan->output = zeroed(model->n_output, sizeof *plan->output);
-    plan->has_output = zeroed(model->n_output, 1);
-    return plan->local_of && plan->stage && plan->op && plan->live && plan->input &&
-                   plan->has_input && plan->input_stride && plan->output && plan->has_output
-               ? PP_OK
-               : pp_no_memory();
+    Pool *pool = &plan->pool;
+    TRY(pp_take(pool, &plan->local_of, model->n_stage, sizeof *plan->local_of));
+    TRY(pp_take(pool, &plan->stage, model->n_stage, sizeof *plan->stage));
+    TRY(pp_take(pool, &plan->op, row->n, sizeof *plan->op));
+    TRY(pp_take(pool, &plan->live, row->n + 1, sizeof *plan->live));
+    TRY(pp_take(pool, &plan->input, model->n_input, sizeof *plan->input));
+    TRY(pp_take(pool, &plan->has_input, model->n_input, 1));
+    TRY(pp_take(pool, &plan->input_stride, model->n_input, sizeof *plan->input_stride));
+    TRY(pp_take(pool, &plan->output, model->n_output, sizeof *plan->output));
+    return pp_take(pool, &plan->has_output, model->n_output, 1);
 }
 
 static PpStatus stages(Plan *plan)
@@ -128,9 +122,7 @@ static int32_t parts_there(const PpStage *st, int32_t parts)
 static PpStatus find_recomputed(Planner *p)
 {
     const Plan *plan = p->plan;
-    p->again = zeroed((int64_t)plan->n_stage * p->m, sizeof *p->again);
-    if (!p->again)
-        return pp_no_memory();
+    TRY(pp_take(&p->pool, &p->again, (int64_t)plan->n_stage * p->m, sizeof *p->again));
     for (int k = 0; k < plan->n_op; k++) {
         const SchedAction *a = &plan->op[k].a;
         int l = plan->op[k].local;
@@ -169,9 +161,8 @@ static void count_operations(Plan *plan)
 
 PpStatus plan_build(Plan *plan, const PlanRequest *ask)
 {
-    Planner *p = plan->planner = calloc(1, sizeof *p);
-    if (!p)
-        return pp_no_memory();
+    TRY(pp_take(&plan->pool, &plan->planner, 1, sizeof(Planner)));
+    Planner *p = plan->planner;
     plan->ask = *ask;
     plan->model = ask->model;
     *p = (Planner){.plan = plan, .model = ask->model, .m = ask->microbatches};
@@ -205,18 +196,11 @@ PpStatus plan_build(Plan *plan, const PlanRequest *ask)
     return PP_OK;
 }
 
-static void planner_free(Planner *p)
+static void planner_free(Plan *plan)
 {
-    if (!p)
-        return;
-    free(p->store.moved), free(p->store.away), free(p->store.copy);
-    free(p->again), free(p->inst), free(p->base), free(p->wire.f), free(p->wire.b), free(p->wire.p),
-        free(p->carries), free(p->fix);
-    for (int l = 0; p->reduction && l < p->plan->n_stage; l++)
-        free(p->reduction[l].bucket);
-    free(p->reduction);
-    free(p->last_send[0]), free(p->last_send[1]), free(p->next_send), free(p->held),
-        free(p->coming), free(p);
+    if (plan->planner)
+        pool_free(&plan->planner->pool);
+    plan->planner = NULL;
 }
 
 PpStatus plan_place(Plan *plan, char *arena, char *elsewhere)
@@ -227,27 +211,12 @@ PpStatus plan_place(Plan *plan, char *arena, char *elsewhere)
         plan_carve(plan->planner, arena, elsewhere);
         s = plan_point(plan->planner);
     }
-    planner_free(plan->planner);
-    plan->planner = NULL;
+    planner_free(plan);
     return s;
 }
 
 void plan_free(Plan *plan)
 {
-    planner_free(plan->planner);
-    for (int l = 0; l < plan->n_stage; l++) {
-        StagePlan *rs = &plan->stage[l];
-        free(rs->rp), free(rs->in), free(rs->out), free(rs->dy), free(rs->dx), free(rs->stash),
-            free(rs->saved);
-        free(rs->out_kept), free(rs->stash_kept), free(rs->part), free(rs->part_kept);
-        if (rs->whole)
-            free(rs->whole->in), free(rs->whole->out), free(rs->whole->dx);
-        free(rs->whole);
-        free(rs->stored);
-    }
-    free(plan->stage), free(plan->local_of), free(plan->op), free(plan->live), free(plan->msg),
-        free(plan->transfer), free(plan->await), free(plan->contrib), free(plan->piece),
-        free(plan->norm), free(plan->turn);
-    free(plan->input), free(plan->has_input), free(plan->input_stride), free(plan->output),
-        free(plan->has_output);
+    planner_free(plan);
+    pool_free(&plan->pool);
 }

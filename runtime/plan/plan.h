@@ -59,6 +59,26 @@ typedef struct {
  * messages are those of collectives (net/collective.c), in no transfer. */
 enum { AXIS_PIPE, AXIS_PEERS, AXIS_MEMBERS, AXES };
 
+/* While planning, a place in the arena: a parameter of a stage here, a use's gradient of it, summed
+ * over the microbatches; a contribution; bytes of a stage's parameters or gradients; bytes of what
+ * an UNSHARD has brought; room for gradients of other replicas; sums over earlier groups, or of all
+ * of them what stays of a share. */
+typedef struct {
+    enum {
+        SPOT_NONE,
+        SPOT_INSTANCE, /* its number is `offset' */
+        SPOT_VALUE,
+        SPOT_USE,
+        SPOT_CONTRIBUTION,
+        SPOT_PARAMETERS,
+        SPOT_GRADIENT,
+        SPOT_WINDOW,
+        SPOT_REDUCTION,
+        SPOT_SUM
+    } kind;
+    int local, param, use, contribution, op;
+    int64_t offset;
+} Spot;
 /* A tensor that another rank sends or gets once a step. */
 typedef struct {
     void *buf;
@@ -72,6 +92,7 @@ typedef struct {
     int microbatch;
     int64_t rows;
     PpLength length; /* of its microbatch in this pass, as this rank found it */
+    Spot at;         /* planning: its buffer */
 } Message;
 
 /* What an action does with messages and parameters' gradients, one after the other.
@@ -91,24 +112,6 @@ typedef enum {
 } TransferKind;
 typedef enum { ROUND_ANY, ROUND_LATER, ROUND_NOT_LAST, ROUND_LAST } RoundKind;
 
-/* While planning, a place in the arena: a parameter of a stage here, a use's gradient of it, summed
- * over the microbatches; a contribution; bytes of a stage's parameters or gradients; bytes of what
- * an UNSHARD has brought; room for gradients of other replicas; sums over earlier groups, or of all
- * of them what stays of a share. */
-typedef struct {
-    enum {
-        SPOT_VALUE,
-        SPOT_USE,
-        SPOT_CONTRIBUTION,
-        SPOT_PARAMETERS,
-        SPOT_GRADIENT,
-        SPOT_WINDOW,
-        SPOT_REDUCTION,
-        SPOT_SUM
-    } kind;
-    int local, param, use, contribution, op;
-    int64_t offset;
-} Spot;
 typedef struct {
     TransferKind kind;
     /* messages: SEND and RECV start them together, FINISH waits for them */
@@ -248,6 +251,7 @@ typedef struct {
 
 typedef struct Plan {
     PlanRequest ask;
+    Pool pool; /* of what these point to */
     const PpPlan *model;
     StagePlan *stage;
     int n_stage;
@@ -257,9 +261,9 @@ typedef struct Plan {
     /* [n_op + 1]: bytes of the arena that hold something while it runs; last: between steps */
     int64_t *live;
     Message *msg;
-    int n_msg, cap_msg;
+    int n_msg;
     Transfer *transfer;
-    int n_transfer, cap_transfer;
+    int n_transfer;
     int *await;
     int n_await;
     Contribution *contrib;

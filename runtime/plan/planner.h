@@ -14,6 +14,7 @@ typedef struct {
 
 typedef struct Planner {
     Plan *plan;
+    Pool pool; /* of what is planned with */
     const PpPlan *model;
     /* Microbatches; the op being walked; the ops that run at the same time */
     int m, at, begin, end;
@@ -29,12 +30,6 @@ typedef struct Planner {
     struct {
         int64_t *f, *b, *p, n;
     } wire;
-    int64_t *carries; /* per message: the instance it carries, -1 */
-    struct Fix {
-        int msg;
-        Spot at;
-    } * fix; /* messages whose buffer is no instance */
-    int n_fix;
     struct Reduction *reduction; /* per local stage */
     int64_t bytes_reduction, bytes_sums, peer_tag;
     RoundKind rounds; /* of the transfers that are added */
@@ -158,10 +153,9 @@ void members_point(Plan *plan);
 /* The messages added after the first `first` ones */
 PpStatus start_messages(Planner *p, TransferKind kind, int first);
 PpStatus peer_message(Planner *p, int local, int peer, int sent, int64_t bytes, Spot at);
-/* -1: no memory */
-int new_message(Planner *p, int from, int to, int shared, int64_t tag, int64_t bytes);
-int new_peer_message(Planner *p, int axis, int peer, int sent, int64_t tag, int64_t bytes);
-PpStatus fix_message(Planner *p, int msg, Spot at);
+/* The next of Plan.msg.  Between stages `from' and `to' say where it is sent; of replicas and of
+ * members `peer' and `sent' do; what follows from these is filled in */
+PpStatus new_message(Planner *p, Message m);
 PpStatus add_transfer(Planner *p, Transfer t);               /* to the op being walked */
 PpStatus plan_edge(Planner *p, const SchedAction *a, int l); /* SEND_F, RECV_F, SEND_B, RECV_B */
 PpStatus plan_params(Planner *p, const SchedAction *a);      /* SEND_P, RECV_P, SEND_GP */

@@ -28,7 +28,6 @@
 #include "planner.h"
 
 #include <inttypes.h>
-#include <stdlib.h>
 
 static int64_t own_bytes(const Planner *p, int l, const Bucket *b)
 {
@@ -207,12 +206,7 @@ PpStatus replicas_begin(Planner *p, int l)
 /* What comes now is another turn, or behind the last one. */
 static PpStatus mark_turn(Plan *plan)
 {
-    int *grown = realloc(plan->turn, (size_t)(plan->n_turn + 1) * sizeof *grown);
-    if (!grown)
-        return pp_no_memory();
-    plan->turn = grown;
-    plan->turn[plan->n_turn++] = plan->n_transfer;
-    return PP_OK;
+    return pp_add(&plan->pool, &plan->turn, &plan->n_turn, &plan->n_transfer, sizeof(int));
 }
 
 /* In the last turn the sums of others are there. */

@@ -21,7 +21,6 @@
  */
 #include "planner.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 static int64_t round_up(const Plan *plan, int64_t bytes)
@@ -169,12 +168,11 @@ static int64_t most_of_gather(const Plan *plan)
 static PpStatus most_in_memory(Plan *plan)
 {
     PlanBytes *b = &plan->bytes;
-    unsigned char *away = zeroed(plan->n_stage, 1);
-    if (!away)
-        return pp_no_memory();
+    unsigned char *away;
+    POOL(room);
+    TRY(pp_take(&room, &away, plan->n_stage, 1));
     memset(away, 1, (size_t)plan->n_stage);
     int64_t most[] = {most_of_row(plan, away), most_of_update(plan), most_of_gather(plan)};
-    free(away);
     for (int i = 0; i < 3; i++)
         b->resident = most[i] > b->resident ? most[i] : b->resident;
     b->resident = b->resident < b->mapped ? b->resident : b->mapped;
@@ -237,26 +235,25 @@ PpStatus sharded_begin(Plan *plan)
     if (!plan->ask.train || plan->ask.zero < 2 || plan->ask.passes > 1 || plan->ask.whole_grads ||
         plan->ask.page)
         return PP_OK;
-    Instance *of = zeroed(plan->n_stage, sizeof *of);
-    if (!of)
-        return pp_no_memory();
+    Instance *of;
+    POOL(room);
+    TRY(pp_take(&room, &of, plan->n_stage, sizeof *of));
     for (int l = 0; l < plan->n_stage; l++) {
         of[l] = whole_gradients(plan, l);
         all += of[l].bytes;
     }
-    PpStatus s = slots_bound(of, plan->n_stage, plan->n_op, &most, NULL);
-    plan->grads_go = s == PP_OK && most + all / plan->ask.replicas < all;
-    free(of);
-    return s;
+    TRY(slots_bound(of, plan->n_stage, plan->n_op, &most, NULL));
+    plan->grads_go = most + all / plan->ask.replicas < all;
+    return PP_OK;
 }
 
 /* Each time that a stage comes its block has a place of its own. */
 static PpStatus place_window(Plan *plan)
 {
     int64_t n = plan->n_op, bound;
-    Instance *block = zeroed(n + plan->n_stage, sizeof *block);
-    if (!block)
-        return pp_no_memory();
+    Instance *block;
+    POOL(room);
+    TRY(pp_take(&room, &block, n + plan->n_stage, sizeof *block));
     for (int k = 0; k < n; k++) {
         int64_t bytes = block_bytes(plan, &plan->op[k], 0);
         block[k] = (Instance){.bytes = bytes,
@@ -264,7 +261,7 @@ static PpStatus place_window(Plan *plan)
                               .death = bytes ? resharded_at(plan, k) : 0,
                               .msg = -1};
     }
-    PpStatus s = slots_bound(block, n, plan->n_op, &plan->bytes.brought, NULL);
+    TRY(slots_bound(block, n, plan->n_op, &plan->bytes.brought, NULL));
     for (int k = 0; k < n; k++)
         block[k].bytes = block_bytes(plan, &plan->op[k], 1);
     for (int l = 0; l < plan->n_stage; l++) {
@@ -272,15 +269,13 @@ static PpStatus place_window(Plan *plan)
         block[n + l] =
             plan->grads_go ? whole_gradients(plan, l) : (Instance){.birth = -1, .msg = -1};
     }
-    s = s != PP_OK ? s
-                   : slots_place(block, n + plan->n_stage, plan->n_op, &plan->bytes.window, &bound,
-                                 plan->live);
+    TRY(slots_place(block, n + plan->n_stage, plan->n_op, &plan->bytes.window, &bound,
+                    plan->live));
     for (int k = 0; k < n; k++)
         plan->op[k].window = block[k].offset;
     for (int l = 0; l < plan->n_stage; l++)
         plan->stage[l].grad_at = block[n + l].offset;
-    free(block);
-    return s;
+    return PP_OK;
 }
 
 static PpStatus elsewhere_sizes(Plan *plan)
@@ -324,17 +319,16 @@ PpStatus sharded_rooms(Planner *p, int64_t *bytes)
 {
     const Plan *plan = p->plan;
     int64_t bound;
-    Instance *of = zeroed(plan->n_stage, sizeof *of);
-    if (!of)
-        return pp_no_memory();
+    Instance *of;
+    POOL(room);
+    TRY(pp_take(&room, &of, plan->n_stage, sizeof *of));
     for (int l = 0; l < plan->n_stage; l++)
         of[l] = (Instance){.bytes = p->reduction[l].rooms * p->reduction[l].room,
                            .birth = op_of(plan, l, SA_REDUCE_GRAD),
                            .death = op_of(plan, l, SA_WAIT_REDUCE_GRAD),
                            .msg = -1};
-    PpStatus s = slots_place(of, plan->n_stage, plan->n_op, bytes, &bound, NULL);
+    TRY(slots_place(of, plan->n_stage, plan->n_op, bytes, &bound, NULL));
     for (int l = 0; l < plan->n_stage; l++)
         p->reduction[l].at = of[l].offset;
-    free(of);
-    return s;
+    return PP_OK;
 }

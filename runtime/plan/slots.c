@@ -27,88 +27,70 @@ typedef struct {
 } SizeClass;
 
 typedef struct {
+    Pool *pool;
     Slot *slot;
-    int n_slot, cap_slot;
+    int n_slot;
     SizeClass *class;
-    int n_class, cap_class;
+    int n_class;
     int64_t bytes;
 } Slots;
 
-static int find_class(Slots *p, int64_t bytes)
+static PpStatus find_class(Slots *p, int64_t bytes, int *c)
 {
-    for (int i = 0; i < p->n_class; i++)
-        if (p->class[i].bytes == bytes)
-            return i;
-    if (p->n_class == p->cap_class) {
-        p->cap_class = p->cap_class ? 2 * p->cap_class : 32;
-        SizeClass *grown = realloc(p->class, (size_t)p->cap_class * sizeof *grown);
-        if (!grown)
-            return -1;
-        p->class = grown;
-    }
-    p->class[p->n_class] = (SizeClass){bytes, -1};
-    return p->n_class++;
+    for (*c = 0; *c < p->n_class; ++*c)
+        if (p->class[*c].bytes == bytes)
+            return PP_OK;
+    return pp_add(p->pool, &p->class, &p->n_class, &(SizeClass){bytes, -1}, sizeof *p->class);
 }
 
-static int take_slot(Slots *p, int c)
+static PpStatus take_slot(Slots *p, SizeClass *c, int *s)
 {
-    int s = p->class[c].free;
-    if (s >= 0) {
-        p->class[c].free = p->slot[s].next;
-        return s;
+    *s = c->free;
+    if (*s >= 0) {
+        c->free = p->slot[*s].next;
+        return PP_OK;
     }
-    if (p->n_slot == p->cap_slot) {
-        p->cap_slot = p->cap_slot ? 2 * p->cap_slot : 256;
-        Slot *grown = realloc(p->slot, (size_t)p->cap_slot * sizeof *grown);
-        if (!grown)
-            return -1;
-        p->slot = grown;
-    }
-    p->slot[p->n_slot] = (Slot){p->bytes, -1};
-    p->bytes += p->class[c].bytes;
-    return p->n_slot++;
+    *s = p->n_slot;
+    p->bytes += c->bytes;
+    return pp_add(p->pool, &p->slot, &p->n_slot, &(Slot){p->bytes - c->bytes, -1},
+                  sizeof *p->slot);
 }
 
 /* Instances by birth and by death (counting sort), then one walk over the ops. */
 static PpStatus free_lists(Instance *inst, int64_t n_inst, int n_op, int64_t *bytes)
 {
-    Slots all = {0}, *p = &all;
-    int64_t *born = zeroed(n_op + 2, sizeof *born), *dead = zeroed(n_op + 3, sizeof *dead);
-    int64_t *by_birth = zeroed(n_inst, sizeof *by_birth),
-            *by_death = zeroed(n_inst, sizeof *by_death);
-    int *slot_of = zeroed(n_inst, sizeof *slot_of), *class_of = zeroed(n_inst, sizeof *class_of);
-    PpStatus s =
-        born && dead && by_birth && by_death && slot_of && class_of ? PP_OK : pp_no_memory();
-    if (s == PP_OK) {
-        for (int64_t i = 0; i < n_inst; i++)
-            if (inst[i].birth >= 0) {
-                born[inst[i].birth + 1]++;
-                dead[inst[i].death + 1]++;
-            }
-        for (int k = 0; k <= n_op; k++) {
-            born[k + 1] += born[k];
-            dead[k + 1] += dead[k];
+    POOL(pool);
+    Slots all = {.pool = &pool}, *p = &all;
+    int64_t *born, *dead, *by_birth, *by_death, b = 0, d = 0;
+    int *slot_of, *class_of;
+    TRY(pp_take(&pool, &born, n_op + 2, sizeof *born));
+    TRY(pp_take(&pool, &dead, n_op + 3, sizeof *dead));
+    TRY(pp_take(&pool, &by_birth, n_inst, sizeof *by_birth));
+    TRY(pp_take(&pool, &by_death, n_inst, sizeof *by_death));
+    TRY(pp_take(&pool, &slot_of, n_inst, sizeof *slot_of));
+    TRY(pp_take(&pool, &class_of, n_inst, sizeof *class_of));
+    for (int64_t i = 0; i < n_inst; i++)
+        if (inst[i].birth >= 0) {
+            born[inst[i].birth + 1]++;
+            dead[inst[i].death + 1]++;
         }
-        for (int64_t i = 0; i < n_inst; i++)
-            if (inst[i].birth >= 0) {
-                by_birth[born[inst[i].birth]++] = i;
-                by_death[dead[inst[i].death]++] = i;
-            }
+    for (int k = 0; k <= n_op; k++) {
+        born[k + 1] += born[k];
+        dead[k + 1] += dead[k];
     }
-    int64_t b = 0, d = 0;
-    for (int k = 0; k < n_op && s == PP_OK; k++) {
-        for (; b < born[k] && s == PP_OK; b++) {
-            Instance *i = &inst[by_birth[b]];
-            int c = find_class(p, align_up(i->bytes)), at = c < 0 ? -1 : take_slot(p, c);
-            if (at < 0) {
-                s = pp_no_memory();
-                break;
-            }
-            i->offset = p->slot[at].offset;
-            slot_of[by_birth[b]] = at;
-            class_of[by_birth[b]] = c;
+    for (int64_t i = 0; i < n_inst; i++)
+        if (inst[i].birth >= 0) {
+            by_birth[born[inst[i].birth]++] = i;
+            by_death[dead[inst[i].death]++] = i;
         }
-        for (; d < dead[k] && s == PP_OK; d++) {
+    for (int k = 0; k < n_op; k++) {
+        for (; b < born[k]; b++) {
+            const int64_t i = by_birth[b];
+            TRY(find_class(p, align_up(inst[i].bytes), &class_of[i]));
+            TRY(take_slot(p, &p->class[class_of[i]], &slot_of[i]));
+            inst[i].offset = p->slot[slot_of[i]].offset;
+        }
+        for (; d < dead[k]; d++) {
             SizeClass *c = &p->class[class_of[by_death[d]]];
             int at = slot_of[by_death[d]];
             p->slot[at].next = c->free;
@@ -116,9 +98,7 @@ static PpStatus free_lists(Instance *inst, int64_t n_inst, int n_op, int64_t *by
         }
     }
     *bytes = p->bytes;
-    free(p->slot), free(p->class);
-    free(born), free(dead), free(by_birth), free(by_death), free(slot_of), free(class_of);
-    return s;
+    return PP_OK;
 }
 
 /* ---- greedy by size ---- */
@@ -221,30 +201,31 @@ static void search(Greedy *g, const Instance *inst, int64_t bound)
 
 static PpStatus greedy(Instance *inst, int64_t n_inst, int64_t bound, int64_t *bytes)
 {
-    Greedy g = {zeroed(n_inst, sizeof *g.order), zeroed(n_inst, sizeof *g.placed), 0,
-                zeroed(n_inst, sizeof *g.best), INT64_MAX};
-    PpStatus s = g.order && g.placed && g.best ? PP_OK : pp_no_memory();
-    for (int64_t i = 0; i < n_inst && s == PP_OK; i++)
+    POOL(pool);
+    Greedy g = {.least = INT64_MAX};
+    TRY(pp_take(&pool, &g.order, n_inst, sizeof *g.order));
+    TRY(pp_take(&pool, &g.placed, n_inst, sizeof *g.placed));
+    TRY(pp_take(&pool, &g.best, n_inst, sizeof *g.best));
+    for (int64_t i = 0; i < n_inst; i++)
         if (inst[i].birth >= 0 && inst[i].bytes > 0)
             g.order[g.n++] = &inst[i];
     *bytes = 0;
-    if (s == PP_OK && g.n > 0) {
-        search(&g, inst, bound);
-        for (int64_t i = 0; i < n_inst; i++)
-            inst[i].offset = g.best[i];
-        *bytes = g.least;
-    }
-    free(g.order), free(g.placed), free(g.best);
-    return s;
+    if (!g.n)
+        return PP_OK;
+    search(&g, inst, bound);
+    for (int64_t i = 0; i < n_inst; i++)
+        inst[i].offset = g.best[i];
+    *bytes = g.least;
+    return PP_OK;
 }
 
 /* The most bytes alive at one action; live: at each. */
 PpStatus slots_bound(const Instance *inst, int64_t n_inst, int n_op, int64_t *bound,
                      int64_t *live)
 {
-    int64_t *change = zeroed(n_op + 2, sizeof *change), now = 0;
-    if (!change)
-        return pp_no_memory();
+    int64_t *change, now = 0;
+    POOL(pool);
+    TRY(pp_take(&pool, &change, n_op + 2, sizeof *change));
     for (int64_t i = 0; i < n_inst; i++)
         if (inst[i].birth >= 0) {
             change[inst[i].birth] += align_up(inst[i].bytes);
@@ -257,7 +238,6 @@ PpStatus slots_bound(const Instance *inst, int64_t n_inst, int n_op, int64_t *bo
         if (live && k < n_op)
             live[k] += now;
     }
-    free(change);
     return PP_OK;
 }
 

@@ -21,11 +21,9 @@ PpStatus stored_find(Planner *p)
 {
     Plan *plan = p->plan;
     int64_t n = (int64_t)plan->n_stage * p->m;
-    p->store.moved = zeroed(n, 1);
-    p->store.away = zeroed(n, sizeof *p->store.away);
-    p->store.copy = zeroed(n, sizeof *p->store.copy);
-    if (!p->store.moved || !p->store.away || !p->store.copy)
-        return pp_no_memory();
+    TRY(pp_take(&p->pool, &p->store.moved, n, 1));
+    TRY(pp_take(&p->pool, &p->store.away, n, sizeof *p->store.away));
+    TRY(pp_take(&p->pool, &p->store.copy, n, sizeof *p->store.copy));
     for (int64_t k = 0; k < n; k++) {
         p->store.away[k] = (Instance){.birth = -1, .msg = -1};
         p->store.copy[k] = -1;

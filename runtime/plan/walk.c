@@ -4,8 +4,6 @@
  */
 #include "planner.h"
 
-#include <stdlib.h>
-
 static void touch_inputs(Planner *p, int l, int m, int least)
 {
     const PpStage *st = p->plan->stage[l].st;
@@ -84,21 +82,16 @@ static PpStatus await(Planner *p, Op *op, int64_t id)
     Plan *plan = p->plan;
     if (id < 0 || p->inst[id].msg < 0)
         return PP_OK;
-    int *grown = realloc(plan->await, (size_t)(plan->n_await + 1) * sizeof *grown);
-    if (!grown)
-        return pp_no_memory();
-    plan->await = grown;
-    plan->await[plan->n_await++] = p->inst[id].msg;
     op->await_count++;
-    return PP_OK;
+    return pp_add(&plan->pool, &plan->await, &plan->n_await, &p->inst[id].msg, sizeof(int));
 }
 
 static void touch_sent(Planner *p, const Op *op)
 {
     for (int i = op->first; i < op->first + op->count; i++) {
         const Transfer *t = &p->plan->transfer[i];
-        for (int k = t->first; k < t->first + t->count; k++)
-            plan_touch(p, p->carries[k]);
+        for (const Message *m = p->plan->msg + t->first; m < p->plan->msg + t->first + t->count; m++)
+            plan_touch(p, m->at.kind == SPOT_INSTANCE ? m->at.offset : -1);
     }
 }
 
@@ -211,13 +204,11 @@ PpStatus plan_walk(Planner *p)
 {
     Plan *plan = p->plan;
     int64_t n = (int64_t)plan->n_stage * p->m;
-    p->last_send[0] = zeroed(n, sizeof(int));
-    p->last_send[1] = zeroed(n, sizeof(int));
-    p->next_send = zeroed(plan->n_op, sizeof(int));
-    p->held = zeroed(plan->n_stage, sizeof(int));
-    p->coming = zeroed(plan->n_stage, sizeof(int));
-    if (!p->last_send[0] || !p->last_send[1] || !p->next_send || !p->held || !p->coming)
-        return pp_no_memory();
+    TRY(pp_take(&p->pool, &p->last_send[0], n, sizeof(int)));
+    TRY(pp_take(&p->pool, &p->last_send[1], n, sizeof(int)));
+    TRY(pp_take(&p->pool, &p->next_send, plan->n_op, sizeof(int)));
+    TRY(pp_take(&p->pool, &p->held, plan->n_stage, sizeof(int)));
+    TRY(pp_take(&p->pool, &p->coming, plan->n_stage, sizeof(int)));
     for (int l = 0; l < plan->n_stage; l++)
         p->held[l] = p->coming[l] = -1;
     for (int64_t i = 0; i < n; i++)
