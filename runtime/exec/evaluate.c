@@ -47,7 +47,7 @@ static Options options_of(const Options *o)
 static PpStatus forwards(Run *e, const Schedule *train)
 {
     Memory text;
-    SchedError *err = calloc(1, sizeof *err);
+    SchedError err;
     FILE *f = memory_open(&text);
     for (int r = 0; f && r < train->ranks; r++, fputc('\n', f)) {
         const char *comma = "";
@@ -58,15 +58,15 @@ static PpStatus forwards(Run *e, const Schedule *train)
                     comma = ",";
                 }
     }
-    PpStatus status = !memory_close(f, &text) && err ? PP_OK : pp_no_memory();
-    if (status == PP_OK && sched_parse(text.at, text.n, "evaluation", &e->sched, err))
-        status = pp_fail(PP_ERR_BUG, "%s", err->text);
-    if (status == PP_OK) {
-        e->sched->infer = 1;
-        e->sched->minibatch = train->minibatch;
-    }
-    free(text.at), free(err);
-    return status;
+    if (memory_close(f, &text))
+        return pp_no_memory();
+    int bad = sched_parse(text.at, text.n, "evaluation", &e->sched, &err);
+    free(text.at);
+    if (bad)
+        return pp_fail(PP_ERR_BUG, "%s", err.text);
+    e->sched->infer = 1;
+    e->sched->minibatch = train->minibatch;
+    return PP_OK;
 }
 
 /* Stages stand where they stand in the training, for their parameters do. */
@@ -89,22 +89,18 @@ PpStatus evaluation_prepare(Run *run, int part, int parts)
     const Options *o = run->opt;
     if (!o->n_eval_data && !o->n_eval_tokens)
         return PP_OK;
-    Run *e = run->evaluation = calloc(1, sizeof *e);
-    Options *own = calloc(1, sizeof *own);
-    if (!e || !own) {
-        free(own);
-        return pp_no_memory();
-    }
+    Options *own;
+    TRY(pp_take(&run->pool, &own, 1, sizeof *own));
+    TRY(pp_take(&run->pool, &run->evaluation, 1, sizeof *run->evaluation));
+    Run *e = run->evaluation;
     *own = options_of(o);
     *e = (Run){.opt = own,
                .model = run->model,
                .ranks = run->ranks,
                .cores = run->cores,
                .replicas = run->replicas,
-               .members = run->members,
-               .output_wanted = zeroed(run->model->n_output, sizeof *e->output_wanted)};
-    if (!e->output_wanted)
-        return pp_no_memory();
+               .members = run->members};
+    TRY(pp_take(&run->pool, &e->output_wanted, run->model->n_output, sizeof *e->output_wanted));
     for (int i = 0; i < run->model->n_output; i++)
         e->output_wanted[i] = -1;
     TRY(data_open(&e->data, e->model, own));
@@ -117,13 +113,8 @@ void evaluation_free(Run *run)
     Run *e = run->evaluation;
     if (!e)
         return;
-    union {
-        const Options *in;
-        void *out;
-    } own = {e->opt};
     data_close(&e->data);
     sched_free(e->sched);
-    free(e->output_wanted), free(own.out), free(e);
     run->evaluation = NULL;
 }
 
@@ -154,9 +145,8 @@ PpStatus evaluation_open(Rank *r)
     const Run *run = r->run->evaluation;
     if (!run)
         return PP_OK;
-    Rank *e = r->evaluation = calloc(1, sizeof *e);
-    if (!e)
-        return pp_no_memory();
+    TRY(pp_take(&r->pool, &r->evaluation, 1, sizeof *r->evaluation));
+    Rank *e = r->evaluation;
     *e = (Rank){.run = run,
                 .group = r->group,
                 .pipe = r->pipe,
@@ -173,9 +163,7 @@ PpStatus evaluation_open(Rank *r)
     TRY(place(r, e));
     TRY(feed_open(&e->feed, &e->data, &e->plan));
     TRY(results_open(&e->results, &e->data, &e->plan));
-    e->stage = zeroed(e->plan.n_stage, sizeof *e->stage);
-    if (!e->stage)
-        return pp_no_memory();
+    TRY(pp_take(&e->pool, &e->stage, e->plan.n_stage, sizeof *e->stage));
     for (int l = 0; l < e->plan.n_stage; l++)
         e->stage[l].state = r->stage[l].state;
     meshes_open(e);
@@ -216,6 +204,6 @@ void evaluation_close(Rank *r)
     results_close(&e->results);
     feed_close(&e->feed);
     plan_free(&e->plan);
-    free(e->stage), free(e);
+    pool_free(&e->pool);
     r->evaluation = NULL;
 }

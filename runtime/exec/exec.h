@@ -20,6 +20,7 @@
 
 /* What the ranks of a process share; ranks of different processes must agree on it. */
 typedef struct Run {
+    Pool pool; /* what lasts as long as the process */
     const Options *opt;
     const PpPlan *model;
     Schedule *sched;
@@ -91,6 +92,7 @@ typedef struct {
 
 typedef struct Rank {
     const Run *run;
+    Pool pool; /* what it has taken, but for its plan's */
     /* All ranks; its pipeline; the ranks of the same number in all replicas of the pipeline; its
      * members.  Of the first two those of the same member */
     Group group, pipe, peers, members;
@@ -225,7 +227,6 @@ PpStatus same_arithmetic(Run *run, Group *world);
 PpStatus same_everywhere(Rank *r);
 /* current.c: refuses if the folder's pipeline.c is not the one that the program was built from */
 PpStatus program_current(const PpPlan *model, const char *folder);
-PpStatus same_everywhere(Rank *r); /* all ranks call it */
 
 /* save.c: when checkpoints are written, and where a resumed run begins */
 /* These two need no other rank: the checkpoint, and what of it says how data are cut; then, with
@@ -295,7 +296,6 @@ void evaluation_close(Rank *r);                   /* before rank_close() */
 PpStatus sample_output(Run *run); /* once the data are open: which output is the logits */
 PpStatus sample_open(Rank *r);
 PpStatus sample_step(Rank *r, int64_t step); /* all ranks call it: the next token of every row */
-void sample_close(Rank *r);
 
 /* exec.c: one step */
 PpStatus exec_gather(Rank *r); /* divided: after the update, all parameters on all replicas */

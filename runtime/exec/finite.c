@@ -187,18 +187,17 @@ static PpStatus report(const Rank *r, const StepLog *s, const Cause *t)
 /* What all ranks know together. */
 static PpStatus look_everywhere(Rank *r, int64_t step, int statistics, Cause *found)
 {
-    Cause mine = look(r, step, statistics), *all = malloc((size_t)r->group.ranks * sizeof *all);
-    PpStatus status = all ? device_check(&r->dev, r->group.rank, "looking for what is not finite")
-                          : pp_no_memory();
+    PpStatus status;
+    Cause mine = look(r, step, statistics);
+    TRY(group_agree(&r->group,
+                    device_check(&r->dev, r->group.rank, "looking for what is not finite")));
+    Cause *all = group_gather(&r->group, &mine, sizeof mine, &status);
     *found = (Cause){.stage = -1,
                      .microbatch = -1,
                      .input = -1,
                      .seen = {{-1, -1}, {-1, -1}},
                      .gradient.stage = -1};
-    status = group_agree(&r->group, status);
-    if (status == PP_OK)
-        status = r->group.op->gather(&r->group, &mine, sizeof mine, all);
-    for (int k = 0; status == PP_OK && k < r->group.ranks; k++) {
+    for (int k = 0; all && k < r->group.ranks; k++) {
         if (all[k].stage >= 0 && (found->stage < 0 || all[k].stage < found->stage)) {
             found->stage = all[k].stage;
             memcpy(found->name, all[k].name, sizeof found->name);
@@ -229,8 +228,8 @@ PpStatus finite_statistics(Rank *r, int back)
         return PP_OK;
     for (int l = 0; l < r->plan.n_stage; l++)
         n += stats_bytes(r->plan.stage[l].st);
-    if (!r->statistics && !(r->statistics = malloc((size_t)n + 1)))
-        return pp_no_memory();
+    if (!r->statistics)
+        TRY(pp_take(&r->pool, &r->statistics, n, 1));
     char *at = r->statistics;
     for (int l = 0; l < r->plan.n_stage; l++)
         for (int k = 0; k < r->plan.stage[l].st->n_param; k++) {

@@ -11,7 +11,6 @@
 #include "exec.h"
 
 #include <inttypes.h>
-#include <stdlib.h>
 #include <string.h>
 
 struct HostSide {
@@ -106,10 +105,8 @@ static PpStatus make_events(Rank *r)
     }
     if (!r->trace.span)
         return PP_OK;
-    s->mark = calloc(3 * (size_t)r->plan.n_op + 1, sizeof *s->mark);
+    TRY(pp_take(&r->pool, &s->mark, 3 * (int64_t)r->plan.n_op, sizeof *s->mark));
     s->zero = d->op->event(d, 1);
-    if (!s->mark)
-        return pp_no_memory();
     for (int k = 0; k < 3 * r->plan.n_op; k++)
         s->mark[k] = d->op->event(d, 1);
     return PP_OK;
@@ -130,16 +127,13 @@ static int64_t most_bytes(const Rank *r)
 PpStatus host_open(Rank *r)
 {
     const Run *run = r->run;
-    HostSide *s = r->host = calloc(1, sizeof *s);
-    if (!s)
-        return pp_no_memory();
+    TRY(pp_take(&r->pool, &r->host, 1, sizeof(HostSide)));
+    HostSide *s = r->host;
     s->laid = s->sent = -1;
-    s->out = calloc((size_t)run->model->n_output + 1, sizeof *s->out);
-    s->out_stride = calloc((size_t)run->model->n_output + 1, sizeof *s->out_stride);
-    s->fed = calloc((size_t)run->data.microbatches + 1, sizeof *s->fed);
-    s->ran = calloc((size_t)run->data.microbatches + 1, 1);
-    if (!s->out || !s->out_stride || !s->fed || !s->ran)
-        return pp_no_memory();
+    TRY(pp_take(&r->pool, &s->out, run->model->n_output, sizeof *s->out));
+    TRY(pp_take(&r->pool, &s->out_stride, run->model->n_output, sizeof *s->out_stride));
+    TRY(pp_take(&r->pool, &s->ran, run->data.microbatches, 1));
+    TRY(pp_take(&r->pool, &s->fed, run->data.microbatches, sizeof *s->fed));
     s->room_bytes = most_bytes(r);
     r->memory.host = lay_out(r, NULL);
     s->pinned = r->dev.op->alloc_host(&r->dev, r->memory.host);
@@ -178,7 +172,6 @@ void host_close(Rank *r)
         d->op->event_free(d, s->mark[k]);
     if (s->pinned)
         d->op->release_host(d, s->pinned);
-    free(s->out), free(s->out_stride), free(s->fed), free(s->ran), free(s->mark), free(s);
     r->host = NULL;
 }
 

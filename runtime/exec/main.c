@@ -24,28 +24,27 @@ static PpStatus wanted_outputs(Run *run)
 {
     const PpPlan *p = run->model;
     const Options *o = run->opt;
-    run->output_wanted = malloc((size_t)(p->n_output + 1) * sizeof *run->output_wanted);
-    const char **names = calloc((size_t)p->n_output + 1, sizeof *names);
-    PpStatus s = run->output_wanted && names ? PP_OK : pp_no_memory();
-    for (int i = 0; i < p->n_output && s == PP_OK; i++) {
+    const char **names;
+    POOL(room);
+    TRY(pp_take(&run->pool, &run->output_wanted, p->n_output, sizeof *run->output_wanted));
+    TRY(pp_take(&room, &names, p->n_output, sizeof *names));
+    for (int i = 0; i < p->n_output; i++) {
         run->output_wanted[i] = -1;
         names[i] = p->output[i].name;
     }
-    for (int k = 0; k < o->n_output && s == PP_OK; k++) {
+    for (int k = 0; k < o->n_output; k++) {
         int at = -1;
         for (int i = 0; i < p->n_output; i++)
             if (!strcmp(names[i], o->output[k].name))
                 at = i;
         char meant[200];
         nearest_text(o->output[k].name, names, (size_t)p->n_output, meant, sizeof meant);
-        if (at >= 0)
-            run->output_wanted[at] = k;
-        else
-            s = pp_fail(PP_ERR_USAGE, "--output %s: the model has no such output%s",
-                        o->output[k].name, meant);
+        if (at < 0)
+            return pp_fail(PP_ERR_USAGE, "--output %s: the model has no such output%s",
+                           o->output[k].name, meant);
+        run->output_wanted[at] = k;
     }
-    free(names);
-    return s;
+    return PP_OK;
 }
 
 /* Everything that needs no other rank; world: as of run_all(). */
@@ -275,8 +274,7 @@ int pp_main(int argc, char **argv, const PpPlan *plan)
     evaluation_free(&run);
     data_close(&run.data);
     sched_free(run.sched);
-    free(run.output_wanted);
-    free(run.until);
+    pool_free(&run.pool);
     options_free(&o);
     if (s == PP_OK && signals_were_obeyed())
         s = PP_SAVED; /* also where the terminal is gone */

@@ -4,7 +4,6 @@
  */
 #include "exec.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 /* What of an R's parts there is to compute again in the stage; SCHED_WHOLE where it has a backward.
@@ -27,18 +26,14 @@ PpStatus recompute_insert(Run *run)
     int m = run->data.microbatches, n = model->n_stage * m;
     if (!run->opt->recompute || run->opt->mode != MODE_TRAIN || recompute_is_auto(run->opt))
         return PP_OK;
-    SchedError *e = calloc(1, sizeof *e);
-    int32_t *parts = calloc((size_t)n + 1, sizeof *parts);
-    PpStatus s = e && parts ? PP_OK : pp_no_memory();
-    int no = s != PP_OK ||
-             sched_recompute_parse(run->opt->recompute, schedule_stages(model), m, parts, e);
+    SchedError e;
+    int32_t *parts;
+    POOL(room);
+    TRY(pp_take(&room, &parts, n, sizeof *parts));
+    int no = sched_recompute_parse(run->opt->recompute, schedule_stages(model), m, parts, &e);
     for (int i = 0; i < n && !no; i++)
         parts[i] = there(model->stage[i / m], parts[i]);
-    if (!no)
-        no = sched_recompute(run->sched, parts, e);
-    if (s == PP_OK && no)
-        s = pp_fail(e->status == SCHED_EUSAGE ? PP_ERR_USAGE : PP_ERR_IO, "%s", e->text);
-    free(parts);
-    free(e);
-    return s;
+    return !no && !sched_recompute(run->sched, parts, &e)
+               ? PP_OK
+               : pp_fail(e.status == SCHED_EUSAGE ? PP_ERR_USAGE : PP_ERR_IO, "%s", e.text);
 }

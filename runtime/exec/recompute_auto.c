@@ -37,6 +37,7 @@ typedef struct {
 } Window;
 
 typedef struct {
+    Pool *pool;
     const Run *run;
     const SchedNeeds *needs;
     SchedError *e;
@@ -118,11 +119,9 @@ static PpStatus find_items(Auto *x)
         x->items += w->window;
         find_levels(p->stage[s], w);
     }
-    x->item = zeroed(x->items, sizeof *x->item);
-    x->choice = zeroed((int64_t)x->items * LEVELS, sizeof *x->choice);
-    x->chosen = zeroed(x->items, sizeof *x->chosen);
-    if (!x->item || !x->choice || !x->chosen)
-        return pp_no_memory();
+    TRY(pp_take(x->pool, &x->item, x->items, sizeof *x->item));
+    TRY(pp_take(x->pool, &x->choice, (int64_t)x->items * LEVELS, sizeof *x->choice));
+    TRY(pp_take(x->pool, &x->chosen, x->items, sizeof *x->chosen));
     for (int s = 0; s < x->stages; s++)
         for (int j = 0; j < x->of[s].window; j++) {
             const Window *w = &x->of[s];
@@ -139,7 +138,8 @@ static PpStatus find_items(Auto *x)
 
 static int insert(const Auto *x, Schedule *s)
 {
-    int32_t *parts = calloc((size_t)x->stages * (size_t)x->m + 1, sizeof *parts);
+    POOL(room);
+    int32_t *parts = pool_take(&room, (int64_t)x->stages * x->m, sizeof *parts);
     if (!parts)
         return x->e->status = SCHED_ERESOURCE;
     for (int k = 0; k < x->stages; k++)
@@ -147,9 +147,7 @@ static int insert(const Auto *x, Schedule *s)
             const Window *w = &x->of[k];
             parts[k * x->m + m] = w->level[x->chosen[w->first + m % w->window]].parts;
         }
-    int no = sched_recompute(s, parts, x->e);
-    free(parts);
-    return no;
+    return sched_recompute(s, parts, x->e);
 }
 
 static int fits(const Auto *x, int rank) { return x->total[rank] <= x->run->opt->memory; }
@@ -201,10 +199,10 @@ static int ascending(const void *a, const void *b)
 /* What levels of the items free, evenly drawn: at most BOUNDS of them, the greatest among them. */
 static PpStatus bounds_of(const ChoiceItem *item, int n, int64_t *bound, int *count)
 {
-    int64_t *all = zeroed((int64_t)n * LEVELS, sizeof *all);
+    int64_t *all;
     int m = 0, kinds = 0;
-    if (!all)
-        return pp_no_memory();
+    POOL(room);
+    TRY(pp_take(&room, &all, (int64_t)n * LEVELS, sizeof *all));
     for (int i = 0; i < n; i++)
         for (int k = 1; k < item[i].n; k++)
             all[m++] = item[i].choice[k].freed;
@@ -215,7 +213,6 @@ static PpStatus bounds_of(const ChoiceItem *item, int n, int64_t *bound, int *co
     *count = kinds < BOUNDS ? kinds : BOUNDS;
     for (int i = 0; i < *count; i++)
         bound[i] = all[(int64_t)(i + 1) * kinds / *count - 1];
-    free(all);
     return PP_OK;
 }
 
@@ -263,22 +260,22 @@ static PpStatus choose_among(const ChoiceItem *item, int n, int64_t need, Choice
 /* all: in the belief that all items free together what they free */
 static PpStatus choose(Auto *x, int rank, int all)
 {
-    int *number = zeroed(x->items, sizeof *number), *chosen = zeroed(x->items, sizeof *chosen),
-        *best = zeroed(x->items, sizeof *best);
-    ChoiceItem *item = zeroed(2 * (int64_t)x->items, sizeof *item);
-    PpStatus s = number && chosen && best && item ? PP_OK : pp_no_memory();
-    if (s == PP_OK) {
-        int n = items_of(x, rank, number), enough = 0;
-        for (int i = 0; i < n; i++)
-            item[i] = x->item[number[i]];
-        s = all ? choose_least(item, n, x->need[rank], best, &enough)
-                : choose_among(item, n, x->need[rank], item + n, chosen, best, &enough);
-        x->all[rank] = !enough;
-        for (int i = 0; i < n && s == PP_OK; i++)
-            x->chosen[number[i]] = best[i];
-    }
-    free(number), free(chosen), free(best), free(item);
-    return s;
+    int *number, *chosen, *best, enough = 0;
+    ChoiceItem *item;
+    POOL(room);
+    TRY(pp_take(&room, &number, x->items, sizeof *number));
+    TRY(pp_take(&room, &chosen, x->items, sizeof *chosen));
+    TRY(pp_take(&room, &best, x->items, sizeof *best));
+    TRY(pp_take(&room, &item, 2 * (int64_t)x->items, sizeof *item));
+    const int n = items_of(x, rank, number);
+    for (int i = 0; i < n; i++)
+        item[i] = x->item[number[i]];
+    TRY(all ? choose_least(item, n, x->need[rank], best, &enough)
+            : choose_among(item, n, x->need[rank], item + n, chosen, best, &enough));
+    x->all[rank] = !enough;
+    for (int i = 0; i < n; i++)
+        x->chosen[number[i]] = best[i];
+    return PP_OK;
 }
 
 /* Every item of a rank at the level that computes the whole forward again, or all parts; else none
@@ -482,14 +479,12 @@ static PpStatus lessen(Auto *x, int rank, int *room)
 
 static PpStatus open(Auto *x)
 {
-    x->of = zeroed(x->stages, sizeof *x->of);
-    x->total = zeroed(x->ranks, sizeof *x->total);
-    x->least = zeroed(x->ranks, sizeof *x->least);
-    x->need = zeroed(x->ranks, sizeof *x->need);
-    x->over = zeroed(x->ranks, sizeof *x->over);
-    x->all = zeroed(x->ranks, sizeof *x->all);
-    if (!x->of || !x->total || !x->least || !x->need || !x->over || !x->all)
-        return pp_no_memory();
+    TRY(pp_take(x->pool, &x->of, x->stages, sizeof *x->of));
+    TRY(pp_take(x->pool, &x->total, x->ranks, sizeof *x->total));
+    TRY(pp_take(x->pool, &x->least, x->ranks, sizeof *x->least));
+    TRY(pp_take(x->pool, &x->need, x->ranks, sizeof *x->need));
+    TRY(pp_take(x->pool, &x->over, x->ranks, sizeof *x->over));
+    TRY(pp_take(x->pool, &x->all, x->ranks, sizeof *x->all));
     for (int r = 0; r < x->ranks; r++)
         x->least[r] = INT64_MAX;
     return find_items(x);
@@ -497,23 +492,20 @@ static PpStatus open(Auto *x)
 
 PpStatus recompute_choose(Run *run, const SchedNeeds *needs, SchedError *e)
 {
-    Auto x = {.run = run,
+    int *room;
+    POOL(pool);
+    Auto x = {.pool = &pool,
+              .run = run,
               .needs = needs,
               .e = e,
               .m = run->data.microbatches,
               .stages = run->model->n_stage,
               .ranks = run->sched->ranks};
     e->text[0] = 0;
-    PpStatus s = open(&x);
-    int *room = s == PP_OK ? zeroed(3 * (int64_t)x.items, sizeof *room) : NULL;
-    if (s == PP_OK)
-        s = room ? search(&x, room, room + x.items) : pp_no_memory();
-    for (int r = 0; r < x.ranks && s == PP_OK; r++)
-        s = lessen(&x, r, room);
-    if (s == PP_OK && insert(&x, run->sched))
-        s = PP_ERR_MODEL;
-    free(room);
-    free(x.of), free(x.item), free(x.choice), free(x.chosen);
-    free(x.total), free(x.least), free(x.need), free(x.over), free(x.all);
-    return s;
+    TRY(open(&x));
+    TRY(pp_take(&pool, &room, 3 * (int64_t)x.items, sizeof *room));
+    TRY(search(&x, room, room + x.items));
+    for (int r = 0; r < x.ranks; r++)
+        TRY(lessen(&x, r, room));
+    return insert(&x, run->sched) ? PP_ERR_MODEL : PP_OK;
 }

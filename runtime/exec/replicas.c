@@ -7,7 +7,6 @@
 
 #include "base/file/safetensors.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 /* Of one of the replica's groups, where the loss is computed. */
@@ -41,21 +40,18 @@ PpStatus replicas_loss(Rank *r)
 static PpStatus share_statistic(Rank *r, const RankParam *q)
 {
     int64_t bytes = q->p->t.bytes;
-    PpStatus s = PP_OK;
     if (r->replica == 0) {
         const void *own = host_copy(&r->files, q->value, bytes);
-        for (int k = 1; k < r->run->replicas && s == PP_OK; k++)
-            s = group_send(&r->peers, k, own, bytes);
-        return s;
+        for (int k = 1; k < r->run->replicas; k++)
+            TRY(group_send(&r->peers, k, own, bytes));
+        return PP_OK;
     }
-    void *theirs = malloc((size_t)bytes + 1);
-    if (!theirs)
-        return pp_no_memory();
-    s = group_recv(&r->peers, 0, theirs, bytes);
-    if (s == PP_OK)
-        host_upload(&r->files, q->value, theirs, bytes);
-    free(theirs);
-    return s;
+    void *theirs;
+    POOL(room);
+    TRY(pp_take(&room, &theirs, bytes, 1));
+    TRY(group_recv(&r->peers, 0, theirs, bytes));
+    host_upload(&r->files, q->value, theirs, bytes);
+    return PP_OK;
 }
 
 PpStatus replicas_statistics(Rank *r)
@@ -158,18 +154,17 @@ static PpStatus join_all(Rank *r, int output)
     const PpTensor *t = &r->run->model->output[output];
     int dtype;
     int64_t bytes;
-    char *own = sent(r, output, &dtype, &bytes), *other = malloc((size_t)bytes + PP_ALIGN);
-    PpStatus s = other ? PP_OK : pp_no_memory();
-    for (int k = 1; k < r->run->replicas && s == PP_OK; k++) {
-        s = group_recv(&r->peers, k, other, bytes);
-        if (s == PP_OK)
-            join(r, output, other, k);
+    char *own = sent(r, output, &dtype, &bytes), *other;
+    POOL(room);
+    TRY(pp_take(&room, &other, bytes, 1));
+    for (int k = 1; k < r->run->replicas; k++) {
+        TRY(group_recv(&r->peers, k, other, bytes));
+        join(r, output, other, k);
     }
-    free(other);
     if (own != r->results.output[output])
         optim_cpu_round((uint16_t *)(void *)r->results.output[output],
                         (const float *)(const void *)own, bytes / (int64_t)sizeof(float), t->dtype);
-    return s;
+    return PP_OK;
 }
 
 PpStatus replicas_outputs(Rank *r)

@@ -63,13 +63,9 @@ static PpStatus own_input(Rank *r, Sampler *s)
     DataInput *in = &s->input[d->sampled];
     memcpy(s->input, d->input, (size_t)p->n_input * sizeof *s->input);
     const DataFile *from = in->file;
-    in->file = calloc(1, sizeof *in->file);
-    if (!in->file)
-        return pp_no_memory();
+    TRY(pp_take(&r->pool, &in->file, 1, sizeof *in->file));
     *in->file = *from;
-    in->file->npy.own = zeroed(from->npy.bytes, 1);
-    if (!in->file->npy.own)
-        return pp_no_memory();
+    TRY(pp_take(&r->pool, &in->file->npy.own, from->npy.bytes, 1));
     memcpy(in->file->npy.own, from->npy.data, (size_t)from->npy.bytes);
     in->file->npy.data = in->file->npy.own;
     r->data.input = s->input;
@@ -82,9 +78,8 @@ PpStatus sample_open(Rank *r)
     const Data *d = &r->data;
     if (!r->run->opt->samples)
         return PP_OK;
-    Sampler *s = r->sampler = calloc(1, sizeof *s);
-    if (!s)
-        return pp_no_memory();
+    TRY(pp_take(&r->pool, &r->sampler, 1, sizeof(Sampler)));
+    Sampler *s = r->sampler;
     while (r->run->output_wanted[s->logits] < 0)
         s->logits++;
     s->T = p->input[d->sampled].dim[1];
@@ -92,28 +87,12 @@ PpStatus sample_open(Rank *r)
     s->tokens = prompt_tokens(d, s->columns);
     s->rows = d->batch;
     s->length = d->prompt;
-    s->input = calloc((size_t)p->n_input, sizeof *s->input);
-    s->next = zeroed(s->rows, sizeof *s->next);
-    s->logit = zeroed(s->columns, sizeof *s->logit);
-    s->room = zeroed(s->columns, sizeof *s->room);
-    s->text = zeroed(r->group.rank ? 0 : s->rows * d->steps, sizeof *s->text);
-    if (!s->input || !s->next || !s->logit || !s->room || !s->text)
-        return pp_no_memory();
+    TRY(pp_take(&r->pool, &s->input, p->n_input, sizeof *s->input));
+    TRY(pp_take(&r->pool, &s->next, s->rows, sizeof *s->next));
+    TRY(pp_take(&r->pool, &s->logit, s->columns, sizeof *s->logit));
+    TRY(pp_take(&r->pool, &s->room, s->columns, sizeof *s->room));
+    TRY(pp_take(&r->pool, &s->text, r->group.rank ? 0 : s->rows * d->steps, sizeof *s->text));
     return own_input(r, s);
-}
-
-void sample_close(Rank *r)
-{
-    Sampler *s = r->sampler;
-    if (!s)
-        return;
-    DataInput *in = s->input ? &s->input[r->data.sampled] : NULL;
-    if (in && r->data.input == s->input) {
-        free(in->file->npy.own);
-        free(in->file);
-    }
-    free(s->input), free(s->next), free(s->logit), free(s->room), free(s->text), free(s);
-    r->sampler = NULL;
 }
 
 static double number(const char *at, int64_t i, int dtype)

@@ -4,7 +4,6 @@
  */
 #include "exec.h"
 
-#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 #include <unistd.h>
@@ -46,40 +45,35 @@ static PpStatus schedule_lower(Run *run)
 {
     const PpPlan *p = run->model;
     const Options *o = run->opt;
-    SchedError *e = calloc(1, sizeof *e);
-    SchedEdge *edge = calloc((size_t)p->n_stage * (size_t)p->n_stage + 1, sizeof *edge);
-    SchedParam *param = calloc(2 * (size_t)p->n_stage * (size_t)p->n_stage + 1, sizeof *param);
-    PpStatus s = e && edge && param ? PP_OK : pp_no_memory();
-    if (s == PP_OK) {
-        SchedNeeds needs = {.edge = edge,
-                            .param = param,
-                            .defer = o->defer,
-                            .deferred_reduce = run->replicas > 1 && !sums_at_once(o),
-                            .send_budget = o->send_budget,
-                            .unshard =
-                                (o->offload & OFFLOAD_PARAMS) || (o->zero == 3 && run->replicas > 1)
-                                    ? o->unshard
-                                    : NULL,
-                            .buffers = o->buffers < 0 ? 1 << 20 : o->buffers};
-        needs.n_edge = plan_edges(p, edge);
-        needs.n_param = plan_shared(p, param, o->mode == MODE_TRAIN);
-        for (int i = 0; i < needs.n_edge && o->mode != MODE_TRAIN; i++)
-            edge[i].gradient = 0;
-        if (!run->sched)
-            s = schedule_choose(run, &needs, e);
-        if (s == PP_OK)
-            s = recompute_insert(run);
-        if (s == PP_OK && recompute_is_auto(o))
-            s = recompute_choose(run, &needs, e);
-        if (s == PP_OK && (o->offload & OFFLOAD_STASH))
-            s = offload_lower(run, &needs, e);
-        else if (s == PP_OK && sched_lower_for(run->sched, &needs, e))
-            s = PP_ERR_MODEL;
-        if (s != PP_OK && e->text[0])
-            s = refused(e, o->schedule);
-    }
-    free(e), free(edge), free(param);
-    return s;
+    const int64_t pairs = (int64_t)p->n_stage * p->n_stage;
+    SchedError e = {.status = 0};
+    SchedEdge *edge;
+    SchedParam *param;
+    POOL(room);
+    TRY(pp_take(&room, &edge, pairs, sizeof *edge));
+    TRY(pp_take(&room, &param, 2 * pairs, sizeof *param));
+    const int comes = (o->offload & OFFLOAD_PARAMS) || (o->zero == 3 && run->replicas > 1);
+    const SchedNeeds needs = {.edge = edge,
+                              .n_edge = plan_edges(p, edge),
+                              .param = param,
+                              .n_param = plan_shared(p, param, o->mode == MODE_TRAIN),
+                              .defer = o->defer,
+                              .deferred_reduce = run->replicas > 1 && !sums_at_once(o),
+                              .send_budget = o->send_budget,
+                              .unshard = comes ? o->unshard : NULL,
+                              .buffers = o->buffers < 0 ? 1 << 20 : o->buffers};
+    for (int i = 0; i < needs.n_edge && o->mode != MODE_TRAIN; i++)
+        edge[i].gradient = 0;
+    PpStatus s = run->sched ? PP_OK : schedule_choose(run, &needs, &e);
+    if (s == PP_OK)
+        s = recompute_insert(run);
+    if (s == PP_OK && recompute_is_auto(o))
+        s = recompute_choose(run, &needs, &e);
+    if (s == PP_OK && (o->offload & OFFLOAD_STASH))
+        s = offload_lower(run, &needs, &e);
+    else if (s == PP_OK && sched_lower_for(run->sched, &needs, &e))
+        s = PP_ERR_MODEL;
+    return s != PP_OK && e.text[0] ? refused(&e, o->schedule) : s;
 }
 
 int schedule_is_auto(const Options *o) { return !strcasecmp(o->schedule, "auto"); }
@@ -89,16 +83,12 @@ PpStatus schedule_read(Run *run, Options *o)
 {
     if (sched_find(o->schedule) || schedule_is_auto(o))
         return PP_OK;
-    SchedError *e = calloc(1, sizeof *e);
-    PpStatus s = e ? PP_OK : pp_no_memory();
+    SchedError e;
     int file =
         strchr(o->schedule, '/') || strstr(o->schedule, ".csv") || access(o->schedule, F_OK) == 0;
-    if (s == PP_OK &&
-        (file ? sched_load(o->schedule, &run->sched, e)
-              : sched_generate(o->schedule, 1, 1, 1, SCHED_PLACE_DEFAULT, &run->sched, e)))
-        s = refused(e, o->schedule);
-    free(e);
-    TRY(s);
+    if (file ? sched_load(o->schedule, &run->sched, &e)
+             : sched_generate(o->schedule, 1, 1, 1, SCHED_PLACE_DEFAULT, &run->sched, &e))
+        return refused(&e, o->schedule);
     const Schedule *f = run->sched;
     if (f->stages != schedule_stages(run->model))
         return pp_fail(PP_ERR_MODEL, "%s is a schedule of %d stages, the model has %d", o->schedule,
@@ -121,14 +111,10 @@ PpStatus schedule_read(Run *run, Options *o)
 /* The loss over the whole minibatch, which schedules do not know. */
 static PpStatus add_minibatch(Run *run)
 {
+    SchedError e;
     if (!run->model->minibatch_rows || run->sched->minibatch)
         return PP_OK;
-    SchedError *e = calloc(1, sizeof *e);
-    PpStatus s = e ? PP_OK : pp_no_memory();
-    if (e && sched_minibatch(run->sched, e))
-        s = refused(e, run->opt->schedule);
-    free(e);
-    return s;
+    return sched_minibatch(run->sched, &e) ? refused(&e, run->opt->schedule) : PP_OK;
 }
 
 PpStatus schedule_make(Run *run)
@@ -150,19 +136,16 @@ PpStatus schedule_make(Run *run)
         return pp_fail(PP_ERR_USAGE, "--schedule auto: a loss over the whole minibatch needs all "
                                      "forwards first; use --schedule gpipe, the default");
     if (!run->sched && !chooses) {
-        SchedError *e = calloc(1, sizeof *e);
+        SchedError e;
         const char *name = o->mode == MODE_TRAIN ? o->schedule : "forward-only";
         int place = o->placement;
         if (o->mode != MODE_TRAIN && place == SCHED_PLACE_DEFAULT && stages % run->ranks == 0 &&
             !schedule_is_auto(o))
             /* Parameters lie where they lay in training */
             place = sched_find(o->schedule)->placement;
-        PpStatus s = e ? PP_OK : pp_no_memory();
-        if (s == PP_OK &&
-            sched_generate(name, run->ranks, stages, run->data.microbatches, place, &run->sched, e))
-            s = refused(e, name);
-        free(e);
-        TRY(s);
+        if (sched_generate(name, run->ranks, stages, run->data.microbatches, place, &run->sched,
+                           &e))
+            return refused(&e, name);
     }
     if (run->sched)
         TRY(add_minibatch(run));

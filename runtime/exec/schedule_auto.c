@@ -12,9 +12,6 @@
 
 #include "schedule/synth/auto.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 typedef struct {
     Run *run;
     const SchedNeeds *needs;
@@ -116,7 +113,8 @@ static int choose(const SchedAuto *a, Schedule **out, SchedAutoReport *report, i
     if (st || !a->allow)
         return st;
     SchedAuto less = *a;
-    SchedAutoReport *again = calloc(1, sizeof *again);
+    POOL(room);
+    SchedAutoReport *again = pool_take(&room, 1, sizeof *again);
     Schedule *other = NULL;
     less.chunks = report->tried[report->chosen].peak;
     double best = report->tried[report->chosen].makespan * (1 - 1e-9);
@@ -130,7 +128,6 @@ static int choose(const SchedAuto *a, Schedule **out, SchedAutoReport *report, i
         *report = *again;
     }
     sched_free(other);
-    free(again);
     return SCHED_OK;
 }
 
@@ -165,41 +162,38 @@ static void explain(Run *run, const SchedAutoReport *r, int left_out, int known)
         snprintf(text + n, size - n, "; %d that were shorter do not fit --memory", left_out);
 }
 
-/* Of all microbatches of an epoch, as the data have them; its length is malloc()ed. */
-static PpStatus lengths_of_data(const Data *d, SchedLengths *l)
+/* Of all microbatches of an epoch, as the data have them. */
+static PpStatus lengths_of_data(const Data *d, Pool *pool, SchedLengths *l)
 {
     const int chunks = data_chunks(d) * d->replicas, n = d->model->n_length;
-    int64_t *order = malloc((size_t)(d->rows + 1) * sizeof *order);
-    PpStatus s = order ? order_rows(d, 0, order) : pp_no_memory();
+    int64_t *order;
+    TRY(pp_take(pool, &order, d->rows, sizeof *order));
+    TRY(order_rows(d, 0, order));
     *l = (SchedLengths){.n = n,
                         .steps = (int)(d->rows / d->batch),
                         .replicas = chunks / d->microbatches,
                         .microbatches = d->microbatches};
-    l->length = zeroed((int64_t)l->steps * chunks * n, sizeof *l->length);
+    TRY(pp_take(pool, &l->length, (int64_t)l->steps * chunks * n, sizeof *l->length));
     for (int v = 0; v < n; v++)
         l->name[v] = d->model->length[v].name;
-    if (s == PP_OK && !l->length)
-        s = pp_no_memory();
     double *to = l->length;
-    for (int64_t step = 0; step < l->steps && s == PP_OK; step++)
+    for (int64_t step = 0; step < l->steps; step++)
         for (int k = 0; k < chunks; k++) {
             const PpLength of = data_length(d, order + step * d->batch, d->row0[k], d->row0[k + 1]);
             for (int v = 0; v < n; v++)
                 *to++ = (double)of.of[v];
         }
-    free(order);
-    return s;
+    return PP_OK;
 }
 
 static int by_trace(const Run *run, SchedCosts *c, SchedError *e)
 {
     SchedLengths l = {.n = 0};
     const int vary = run->opt->n_lengths > 0;
-    int st = vary && lengths_of_data(&run->data, &l) != PP_OK ? SCHED_ERESOURCE : SCHED_OK;
-    if (!st)
-        st = sched_costs_load(c, run->opt->costs, run->model->n_stage, vary ? &l : NULL, e);
-    free(l.length);
-    return st;
+    POOL(pool);
+    if (vary && lengths_of_data(&run->data, &pool, &l) != PP_OK)
+        return SCHED_ERESOURCE;
+    return sched_costs_load(c, run->opt->costs, run->model->n_stage, vary ? &l : NULL, e);
 }
 
 PpStatus schedule_choose(Run *run, const SchedNeeds *needs, SchedError *e)
@@ -207,7 +201,8 @@ PpStatus schedule_choose(Run *run, const SchedNeeds *needs, SchedError *e)
     const Options *o = run->opt;
     Chooser c = {run, needs, limit_of(o), e};
     SchedCosts costs;
-    SchedAutoReport *report = zeroed(1, sizeof *report);
+    POOL(room);
+    SchedAutoReport *report = pool_take(&room, 1, sizeof *report);
     int stages = run->model->n_stage, known = 0, left_out;
     e->text[0] = 0;
     sched_costs_default(&costs);
@@ -234,6 +229,5 @@ PpStatus schedule_choose(Run *run, const SchedNeeds *needs, SchedError *e)
     if (!st)
         explain(run, report, left_out, known), e->text[0] = 0;
     sched_costs_free(&costs);
-    free(report);
     return st == SCHED_OK ? PP_OK : st == SCHED_ERESOURCE ? PP_ERR_IO : PP_ERR_MODEL;
 }

@@ -106,9 +106,7 @@ static PpStatus allocate(Rank *r)
 static PpStatus list_params(Rank *r)
 {
     int n = r->n_params = optim_count(&r->plan);
-    r->params = zeroed(n, sizeof *r->params);
-    if (!r->params)
-        return pp_no_memory();
+    TRY(pp_take(&r->pool, &r->params, n, sizeof *r->params));
     optim_list(&r->plan, r->run->opt, r->params);
     if (!r->dev.op->params(&r->dev, r->params, n))
         return pp_fail(PP_ERR_IO, "%s: no memory for the optimizer: %s",
@@ -150,8 +148,6 @@ static void close_stages(Rank *r)
     }
     for (int l = 0; r->library && l < r->plan.n_stage; l++)
         pp_library_close(&r->library[l]);
-    free(r->stage);
-    free(r->library);
 }
 
 static PpStatus open_store(Rank *r)
@@ -209,10 +205,8 @@ static PpStatus plan_memory(Rank *r)
     r->memory.threads = r->threads;
     r->memory.overlap = ask.overlap && !ask.on_device;
     TRY(allocate(r));
-    r->stage = zeroed(r->plan.n_stage, sizeof *r->stage);
-    r->library = zeroed(r->plan.n_stage, sizeof *r->library);
-    if (!r->stage || !r->library)
-        return pp_no_memory();
+    TRY(pp_take(&r->pool, &r->stage, r->plan.n_stage, sizeof *r->stage));
+    TRY(pp_take(&r->pool, &r->library, r->plan.n_stage, sizeof *r->library));
     return list_params(r);
 }
 
@@ -280,9 +274,7 @@ void rank_close(Rank *r)
     trace_close(&r->trace);
     results_close(&r->results);
     feed_close(&r->feed);
-    sample_close(r);
     plan_free(&r->plan);
-    free(r->params);
-    free(r->statistics);
     r->dev.op->close(&r->dev);
+    pool_free(&r->pool);
 }

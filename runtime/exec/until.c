@@ -9,9 +9,6 @@
  */
 #include "exec.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 typedef struct {
     const Run *run;
     const Schedule *s;
@@ -120,15 +117,12 @@ PpStatus until_plan(Run *run)
             PP_ERR_USAGE,
             "--until %s: the schedule has no such action (%d stages, %d microbatches, %s)", text,
             s->stages, s->microbatches, s->name);
-    Past p = {run, s, calloc((size_t)s->ranks, sizeof(int)), calloc((size_t)s->ranks, sizeof(int))};
-    if (!p.need || !p.seen) {
-        free(p.need), free(p.seen);
-        return pp_no_memory();
-    }
+    Past p = {.run = run, .s = s};
+    TRY(pp_take(&run->pool, &p.need, s->ranks, sizeof *p.need));
+    TRY(pp_take(&run->pool, &p.seen, s->ranks, sizeof *p.seen));
     p.need[rank] = i + 1;
     while (look_on(&p))
         ;
-    free(p.seen);
     run->until = p.need;
     return PP_OK;
 }
