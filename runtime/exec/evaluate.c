@@ -161,8 +161,8 @@ PpStatus evaluation_open(Rank *r)
                 .home = r->home,
                 .scale = {.scale = 1}};
     TRY(place(r, e));
-    TRY(feed_open(&e->feed, &e->data, &e->plan));
-    TRY(results_open(&e->results, &e->data, &e->plan));
+    TRY(feed_open(&e->feed, &e->pool, &e->data, &e->plan));
+    TRY(results_open(&e->results, &e->pool, &e->data, &e->plan));
     TRY(pp_take(&e->pool, &e->stage, e->plan.n_stage, sizeof *e->stage));
     for (int l = 0; l < e->plan.n_stage; l++)
         e->stage[l].state = r->stage[l].state;
@@ -201,7 +201,6 @@ void evaluation_close(Rank *r)
     host_close(e);
     if (e->room)
         r->dev.op->release(&r->dev, e->room);
-    results_close(&e->results);
     feed_close(&e->feed);
     plan_free(&e->plan);
     pool_free(&e->pool);

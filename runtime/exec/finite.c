@@ -7,7 +7,8 @@
  */
 #include "exec.h"
 
-#include "api/pp_half.h"
+#include "base/file/safetensors.h"
+#include "core/number.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -27,14 +28,8 @@ typedef struct {
 static int any_nan(const void *p, int dtype, int64_t bytes)
 {
     int found = 0;
-    for (int64_t i = 0; dtype == PP_F32 && i < bytes / 4; i++)
-        found |= isnan(((const float *)p)[i]) != 0;
-    for (int64_t i = 0; dtype == PP_F64 && i < bytes / 8; i++)
-        found |= isnan(((const double *)p)[i]) != 0;
-    for (int64_t i = 0; (dtype == PP_BF16 || dtype == PP_F16) && i < bytes / 2; i++) {
-        uint16_t h = ((const uint16_t *)p)[i];
-        found |= isnan(dtype == PP_BF16 ? pp_from_bf16(h) : pp_from_f16(h)) != 0;
-    }
+    for (int64_t i = 0; i < bytes / st_dtype_size(dtype); i++)
+        found |= isnan(number_at(p, i, dtype)) != 0;
     return found;
 }
 

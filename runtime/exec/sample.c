@@ -9,11 +9,10 @@
  */
 #include "exec.h"
 
-#include "api/pp_half.h"
+#include "core/number.h"
 #include "io/draw.h"
 
 #include <inttypes.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -95,20 +94,6 @@ PpStatus sample_open(Rank *r)
     return own_input(r, s);
 }
 
-static double number(const char *at, int64_t i, int dtype)
-{
-    double d;
-    float f;
-    uint16_t h;
-    switch (dtype) {
-    case PP_F64: memcpy(&d, at + i * 8, sizeof d); return d;
-    case PP_F32: memcpy(&f, at + i * 4, sizeof f); return (double)f;
-    default:
-        memcpy(&h, at + i * 2, sizeof h);
-        return (double)(dtype == PP_BF16 ? pp_from_bf16(h) : pp_from_f16(h));
-    }
-}
-
 /* Of the rows whose logits this rank has. */
 static PpStatus draw(Rank *r, int64_t step)
 {
@@ -123,7 +108,7 @@ static PpStatus draw(Rank *r, int64_t step)
         for (int64_t row = row0[0]; row < row0[1]; row++) {
             int64_t first = (row * s->T + s->length - 1) * s->columns;
             for (int64_t i = 0; i < s->tokens; i++)
-                s->logit[i] = number(from, first + i, dtype);
+                s->logit[i] = number_at(from, first + i, dtype);
             int64_t token =
                 draw_token(&how, s->logit, s->room, s->tokens, (uint64_t)row, (uint64_t)step);
             if (token < 0)

@@ -14,11 +14,10 @@
  */
 #include "exec.h"
 
-#include "api/pp_half.h"
 #include "base/file/safetensors.h"
+#include "core/number.h"
 
 #include <math.h>
-#include <string.h>
 
 enum { FOUND = 1, MASKED = 2 };
 
@@ -28,15 +27,7 @@ static int look(const void *at, int dtype, int64_t n)
 {
     int found = 0;
     for (int64_t i = 0; i < n; i++) {
-        double v = 0;
-        if (dtype == PP_F32)
-            v = (double)((const float *)at)[i];
-        else if (dtype == PP_F64)
-            v = ((const double *)at)[i];
-        else if (dtype == PP_BF16)
-            v = (double)pp_from_bf16(((const uint16_t *)at)[i]);
-        else if (dtype == PP_F16)
-            v = (double)pp_from_f16(((const uint16_t *)at)[i]);
+        const double v = number_at(at, i, dtype);
         if (!isfinite(v))
             found |= look_at(v);
     }

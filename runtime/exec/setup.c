@@ -230,11 +230,13 @@ PpStatus rank_open(Rank *r)
     r->threads = set_threads(r);
     TRY(sample_open(r));
     TRY(plan_memory(r));
-    TRY(feed_open(&r->feed, d, &r->plan));
-    TRY(results_open(&r->results, d, &r->plan));
+    TRY(feed_open(&r->feed, &r->pool, d, &r->plan));
+    TRY(results_open(&r->results, &r->pool, d, &r->plan));
     if (o->trace) {
-        TRY(trace_open(&r->trace, &r->plan, (d->steps - d->start.step) * data_passes(d)));
-        TRY(profile_open(&r->trace.profile, r->run->model, r->run->sched, r->pipe.rank));
+        TRY(trace_open(&r->trace, &r->pool, &r->plan,
+                       (d->steps - d->start.step) * data_passes(d)));
+        TRY(profile_open(&r->trace.profile, &r->pool, r->run->model, r->run->sched,
+                         r->pipe.rank));
     }
     if (r->memory.overlap)
         TRY(overlap_thread_open(&r->overlap, r->threads, r->group.rank));
@@ -271,8 +273,6 @@ void rank_close(Rank *r)
     if (r->plan.arena)
         r->dev.op->release(&r->dev, r->plan.arena);
     mapped_close(&r->mapped);
-    trace_close(&r->trace);
-    results_close(&r->results);
     feed_close(&r->feed);
     plan_free(&r->plan);
     r->dev.op->close(&r->dev);

@@ -12,7 +12,6 @@
 #include "core/core.h"
 
 #include <inttypes.h>
-#include <stdlib.h>
 #include <string.h>
 
 /* The rows left over at the end of a pass fill microbatches one after the other; those that stay
@@ -28,9 +27,7 @@ static PpStatus cut_rest(Data *d, int64_t rest)
                        d->rows, d->batch, rest, p->rows,
                        p->uneven_why ? p->uneven_why : "its shapes are fixed");
     int64_t chunks = (int64_t)data_chunks(d) * d->replicas;
-    d->row0_rest = malloc((size_t)(chunks + 1) * sizeof *d->row0_rest);
-    if (!d->row0_rest)
-        return pp_no_memory();
+    TRY(pp_take(&d->pool, &d->row0_rest, chunks + 1, sizeof *d->row0_rest));
     for (int64_t i = 0; i <= chunks; i++)
         d->row0_rest[i] = d->row0[i] < rest ? d->row0[i] : rest;
     d->steps_per_pass++;
@@ -327,9 +324,7 @@ PpStatus data_cut(Data *d)
                        rows);
     TRY(find_microbatches(d));
     const int64_t groups = d->groups, m = (int64_t)d->microbatches * d->passes;
-    d->row0 = malloc((size_t)(groups * m + 1) * sizeof *d->row0);
-    if (!d->row0)
-        return pp_no_memory();
+    TRY(pp_take(&d->pool, &d->row0, groups * m + 1, sizeof *d->row0));
     row_cut(d->batch, groups, m, d->row0);
     d->steps_per_pass = rows / d->batch;
     if (o->mode != MODE_TRAIN && rows % d->batch)

@@ -143,7 +143,7 @@ static PpStatus open_one(Data *d, const NameFile *nf)
                        "those of %s",
                        data_option(d, 0), nf->name, nf->file, in->file[0].path);
     in->sets++;
-    TRY(data_add(in, nf->file, &f));
+    TRY(data_add(d, at, nf->file, &f));
     if (token_file_open(&f->npy, nf->file, 0, err, sizeof err))
         return pp_fail(PP_ERR_IO, "--%s %s: %s", data_option(d, 0), nf->name, err);
     if (f->npy.dtype != t->dtype && !widens(f->npy.dtype, t->dtype))
@@ -204,9 +204,7 @@ static PpStatus check_rows(Data *d, int *have_rows)
 static PpStatus begin(Data *d, const PpPlan *p, const Options *o)
 {
     *d = (Data){.model = p, .opt = o};
-    d->input = calloc((size_t)p->n_input + 1, sizeof *d->input);
-    if (!d->input)
-        return pp_no_memory();
+    TRY(pp_take(&d->pool, &d->input, p->n_input, sizeof *d->input));
     for (int i = 0; i < p->n_input; i++)
         lay_out(d, i);
     return PP_OK;
@@ -239,15 +237,10 @@ PpStatus data_open(Data *d, const PpPlan *p, const Options *o)
 
 void data_close(Data *d)
 {
-    for (int i = 0; d->input && i < d->model->n_input; i++) {
+    for (int i = 0; d->input && i < d->model->n_input; i++)
         for (int k = 0; k < d->input[i].n; k++)
-            npy_close(&d->input[i].file[k].npy), free(d->input[i].file[k].own_path);
-        free(d->input[i].file);
-    }
-    free(d->input);
-    free(d->mix);
+            npy_close(&d->input[i].file[k].npy);
     for (int v = 0; v < PP_LENGTHS; v++)
         free(d->row_length[v]), free(d->row_start[v]);
-    free(d->row0);
-    free(d->row0_rest);
+    pool_free(&d->pool);
 }

@@ -7,6 +7,7 @@
 
 #include "base/file/npy.h"
 #include "base/file/sha256.h"
+#include "core/core.h"
 #include "options/options.h"
 
 /* TensorProto.DataType's, beside PP_I32 and PP_I64: integers that files may hold (npy_is_integer)
@@ -17,7 +18,6 @@ enum { DATA_U8 = 2, DATA_I8 = 3, TOKEN_U16 = 4, DATA_I16 = 5 };
 typedef struct {
     NpyFile npy;
     const char *path;
-    char *own_path; /* of one that a pattern found; else NULL */
     int64_t first, rows;
     int set; /* of which option of the input it is */
     char sha256[SHA256_TEXT]; /* digest.c; "" before */
@@ -51,6 +51,7 @@ typedef struct {
 } MixSet;
 
 typedef struct {
+    Pool pool; /* of what these point to */
     const PpPlan *model;
     const Options *opt;
     DataInput *input; /* per model input */
@@ -95,7 +96,7 @@ PpStatus data_find(const PpPlan *p, const char *option, const char *name, int *i
 /* Which of PpPlan.total the input is, -1: none, so data */
 int data_total(const PpPlan *p, int input);
 /* One more file of the input, which counts as its even if it cannot be opened. */
-PpStatus data_add(DataInput *in, const char *path, DataFile **added);
+PpStatus data_add(Data *d, int input, const char *path, DataFile **added);
 PpStatus data_count(DataInput *in, const DataFile *f, const char *name); /* its rows */
 /* Where they are, for what is said of a file that was cut short */
 void data_place(const DataInput *in, const DataFile *f);

@@ -5,37 +5,29 @@
 #include "feed.h"
 
 #include "base/file/safetensors.h"
-#include "core/core.h"
+#include "core/number.h"
 
-#include <stdlib.h>
 #include <string.h>
 
-PpStatus feed_open(Feed *f, const Data *d, const Plan *p)
+PpStatus feed_open(Feed *f, Pool *pool, const Data *d, const Plan *p)
 {
     *f = (Feed){.data = d, .plan = p, .scale = p->scale, .loss_scale = 1};
-    f->host = zeroed(d->model->n_input, sizeof *f->host);
-    const int ordered = order_is_own(d);
-    f->order = ordered ? zeroed(d->rows, sizeof *f->order) : NULL;
+    TRY(pp_take(pool, &f->host, d->model->n_input, sizeof *f->host));
+    if (order_is_own(d))
+        TRY(pp_take(pool, &f->order, d->rows, sizeof *f->order));
     int files = 0;
     for (int i = 0; i < d->model->n_input; i++)
         files = d->input[i].n > files ? d->input[i].n : files;
-    f->seen = zeroed(files, 1);
-    f->length = zeroed(d->microbatches, sizeof *f->length);
-    if (!f->host || !f->seen || !f->length || (ordered && !f->order))
-        return pp_no_memory();
+    TRY(pp_take(pool, &f->seen, files, 1));
+    TRY(pp_take(pool, &f->length, d->microbatches, sizeof *f->length));
     memcpy(f->host, p->input, (size_t)d->model->n_input * sizeof *f->host);
-    TRY(totals_open(&f->totals, d, p));
+    TRY(totals_open(&f->totals, pool, d, p));
     return d->steps_per_pass > 1 ? ahead_open(&f->ahead, d, p->has_input, d->batch) : PP_OK;
 }
 
 void feed_close(Feed *f)
 {
     ahead_close(f->ahead);
-    totals_close(&f->totals);
-    free(f->host);
-    free(f->order);
-    free(f->seen);
-    free(f->length);
     *f = (Feed){0};
 }
 
@@ -181,13 +173,8 @@ static void fill_scale(Feed *f, const int64_t *row0, int64_t batch)
         double scale = mean;
         if (p->loss_kind == PP_LOSS_MEAN_ROWS && !p->minibatch_rows)
             scale = (double)(row0[m + 1] - row0[m]) / (double)batch;
-        scale *= f->loss_scale;
-        char *at = f->scale + (int64_t)m * PP_ALIGN;
-        float single = (float)scale;
-        if (f->plan->scale_type == PP_F64)
-            memcpy(at, &scale, sizeof scale);
-        else
-            memcpy(at, &single, sizeof single);
+        number_put(f->scale + (int64_t)m * PP_ALIGN, 0,
+                   f->plan->scale_type == PP_F64 ? PP_F64 : PP_F32, scale * f->loss_scale);
     }
 }
 

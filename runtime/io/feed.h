@@ -28,7 +28,7 @@ typedef struct {
     unsigned char *seen; /* per file of an input, while they are looked at */
 } Feed;
 
-PpStatus feed_open(Feed *f, const Data *d, const Plan *p);
+PpStatus feed_open(Feed *f, Pool *pool, const Data *d, const Plan *p);
 void feed_close(Feed *f);
 void feed_fill(Feed *f, int64_t step, int pass); /* both from 0 */
 void feed_scale(Feed *f, int64_t step);          /* of rows that are there, anew where it changed */

@@ -11,7 +11,6 @@
 
 #include <errno.h>
 #include <limits.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -37,6 +36,7 @@ static PpStatus name_of(char *path, size_t n, const char *folder, const StagePla
 
 /* One stage's on this rank. */
 typedef struct {
+    Pool *pool;
     const Plan *plan;
     const StagePlan *rs;
     HostCopy *h;
@@ -67,9 +67,8 @@ static PpStatus make_room(Dump *d)
         if ((param_in_parts(p) || d->scale != 1) && bytes > whole)
             whole = bytes;
     }
-    d->whole = malloc((size_t)whole + 1);
-    d->part = malloc((size_t)part + 1);
-    return d->whole && d->part ? PP_OK : pp_no_memory();
+    TRY(pp_take(d->pool, &d->whole, whole, 1));
+    return pp_take(d->pool, &d->part, part, 1);
 }
 
 /* The whole gradient of which the parameters [k, end) are this member's parts; nth: of those that
@@ -164,13 +163,11 @@ PpStatus grads_write(const Plan *p, HostCopy *h, Group *members, const char *fol
     char tmp[PATH_MAX];
     PpStatus s = p->ask.member ? PP_OK : folder_make(folder);
     for (int l = 0; l < p->n_stage; l++) {
-        Dump d = {.plan = p, .rs = &p->stage[l], .h = h, .members = members, .scale = scale};
+        POOL(pool);
+        Dump d = {&pool, p, &p->stage[l], h, members, scale, NULL, NULL};
         if (s == PP_OK)
             s = name_of(tmp, sizeof tmp, folder, d.rs, ".tmp");
-        s = p->ask.member ? send_parts(&d) : write_file(&d, tmp, s);
-        free(d.whole);
-        free(d.part);
-        TRY(s);
+        TRY(s = p->ask.member ? send_parts(&d) : write_file(&d, tmp, s));
     }
     return s;
 }

@@ -17,7 +17,7 @@
 #include "api/pp_random.h"
 #include "base/file/hash.h"
 #include "base/file/safetensors.h"
-#include "core/core.h"
+#include "core/number.h"
 
 #include <fnmatch.h>
 #include <inttypes.h>
@@ -214,10 +214,7 @@ void init_fill(const Init *x, int dtype, const Box *part, char *to)
     int64_t size = st_dtype_size(dtype);
     for (int64_t i = 0, n, at; i < part->bytes; i += n) {
         n = box_run(part, i, &at);
-        for (int64_t k = 0; k < n; k += size) {
-            double v = number(x, (at + k) / size);
-            float narrow = (float)v;
-            memcpy(to + i + k, dtype == PP_F64 ? (const void *)&v : &narrow, (size_t)size);
-        }
+        for (int64_t k = 0; k < n; k += size)
+            number_put(to + i + k, 0, dtype, number(x, (at + k) / size));
     }
 }

@@ -8,7 +8,6 @@
 #include "base/file/safetensors.h"
 #include "core/core.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 const char *data_dtype_text(int dtype)
@@ -44,11 +43,11 @@ int data_total(const PpPlan *p, int input)
 
 PpStatus data_find(const PpPlan *p, const char *option, const char *name, int *at)
 {
-    const char **names = calloc((size_t)p->n_input + 1, sizeof *names);
-    *at = -1;
-    if (!names)
-        return pp_no_memory();
+    const char **names;
     size_t n = 0;
+    POOL(room);
+    TRY(pp_take(&room, &names, p->n_input, sizeof *names));
+    *at = -1;
     for (int i = 0; i < p->n_input; i++) {
         if (data_total(p, i) >= 0)
             continue;
@@ -58,20 +57,17 @@ PpStatus data_find(const PpPlan *p, const char *option, const char *name, int *a
     }
     char meant[200];
     nearest_text(name, names, n, meant, sizeof meant);
-    free(names);
     if (*at >= 0)
         return PP_OK;
     return pp_fail(PP_ERR_USAGE, "--%s %s: the model has no such input%s", option, name, meant);
 }
 
-PpStatus data_add(DataInput *in, const char *path, DataFile **added)
+PpStatus data_add(Data *d, int input, const char *path, DataFile **added)
 {
-    DataFile *grown = realloc(in->file, (size_t)(in->n + 1) * sizeof *grown);
-    if (!grown)
-        return pp_no_memory();
-    in->file = grown;
-    *added = &grown[in->n++];
-    **added = (DataFile){.path = path, .first = in->rows, .set = in->sets - 1};
+    DataInput *in = &d->input[input];
+    const DataFile f = {.path = path, .first = in->rows, .set = in->sets - 1};
+    TRY(pp_add(&d->pool, &in->file, &in->n, &f, sizeof f));
+    *added = &in->file[in->n - 1];
     return PP_OK;
 }
 

@@ -53,9 +53,7 @@ PpStatus mix_open(Data *d)
                        mix[0].name, mix[1].name);
     TRY(data_find(d->model, "mix", mix->name, &input));
     const DataInput *in = &d->input[input];
-    d->mix = calloc((size_t)in->sets + 1, sizeof *d->mix);
-    if (!d->mix)
-        return pp_no_memory();
+    TRY(pp_take(&d->pool, &d->mix, in->sets, sizeof *d->mix));
     TRY(parse_weights(mix, d->mix, in->sets));
     for (int k = in->n; k-- > 0;) {
         MixSet *set = &d->mix[in->file[k].set];
@@ -89,9 +87,9 @@ static int next(const Data *d, int64_t i, const int64_t *taken)
  */
 PpStatus mix_order(const Data *d, int64_t epoch, int64_t *order)
 {
-    int64_t *taken = calloc((size_t)d->n_mix + 1, sizeof *taken);
-    if (!taken)
-        return pp_no_memory();
+    int64_t *taken;
+    POOL(room);
+    TRY(pp_take(&room, &taken, d->n_mix, sizeof *taken));
     for (int64_t i = 0; i < d->rows; i++) {
         int k = next(d, i, taken);
         taken[k]++;
@@ -107,6 +105,5 @@ PpStatus mix_order(const Data *d, int64_t epoch, int64_t *order)
         order[i] = d->mix[k].first + taken[k];
         taken[k] = taken[k] + 1 == d->mix[k].rows ? 0 : taken[k] + 1;
     }
-    free(taken);
     return PP_OK;
 }

@@ -9,9 +9,9 @@
 #include "files.h"
 #include "init.h"
 
-#include "api/pp_half.h"
 #include "base/file/index.h"
 #include "base/file/tensors.h"
+#include "core/number.h"
 #include "core/signals.h"
 
 #include <errno.h>
@@ -135,14 +135,12 @@ static PpStatus read_linked(const Source *s, const StTensor *t, const Box *part,
         return read_part(path, t->name, t->offset, part, to);
     int64_t rows, size = st_dtype_size(t->dtype);
     Box stored = where_transposed(part, t, &rows);
-    char *room = malloc((size_t)part->bytes);
-    if (!room)
-        return pp_no_memory();
-    PpStatus status = read_part(path, t->name, t->offset, &stored, room);
-    if (status == PP_OK)
-        transpose(to, room, rows, part->bytes / rows / size, size);
-    free(room);
-    return status;
+    char *turned;
+    POOL(room);
+    TRY(pp_take(&room, &turned, part->bytes, 1));
+    TRY(read_part(path, t->name, t->offset, &stored, turned));
+    transpose(to, turned, rows, part->bytes / rows / size, size);
+    return PP_OK;
 }
 
 /* Of the folder params beside the program */
@@ -198,33 +196,17 @@ static int widens(int from, int to)
     return to == PP_F64 ? half || from == PP_F32 : to == PP_F32 && half;
 }
 
-static double number(const char *at, int64_t i, int dtype)
-{
-    uint16_t half;
-    float single;
-    memcpy(&half, at + 2 * i, sizeof half);
-    if (dtype == PP_F32)
-        memcpy(&single, at + 4 * i, sizeof single);
-    else
-        single = dtype == PP_BF16 ? pp_from_bf16(half) : pp_from_f16(half);
-    return (double)single;
-}
-
 /* The part of a tensor of a narrower type */
 static PpStatus load_widened(const StTensor *t, const Wanted *w, char *to)
 {
     int64_t size = st_dtype_size(w->like->t.dtype), n = t->bytes / st_dtype_size(t->dtype);
-    char *room = zeroed(n, (size_t)size);
-    if (!room)
-        return pp_no_memory();
-    for (int64_t i = 0; i < n; i++) {
-        double v = number(t->data, i, t->dtype);
-        float single = (float)v;
-        memcpy(room + i * size, size == 8 ? (const void *)&v : &single, (size_t)size);
-    }
+    char *wide;
+    POOL(room);
+    TRY(pp_take(&room, &wide, n, (size_t)size));
+    for (int64_t i = 0; i < n; i++)
+        number_put(wide, i, w->like->t.dtype, number_at(t->data, i, t->dtype));
     const Box all = box_whole(n * size);
-    box_copy(&w->part, to, &all, room);
-    free(room);
+    box_copy(&w->part, to, &all, wide);
     return PP_OK;
 }
 
@@ -272,14 +254,13 @@ static PpStatus load(const Source *s, const Wanted *w, char *to)
         return load_dense(s, w, to);
     Wanted dense = *w;
     dense.part = box_dense(&w->part);
-    char *room = malloc((size_t)dense.part.bytes + 1);
-    PpStatus status = room ? load_dense(s, &dense, room) : pp_no_memory();
-    if (status == PP_OK) {
-        memset(to, 0, (size_t)w->part.bytes);
-        box_copy(&w->part, to, &dense.part, room);
-    }
-    free(room);
-    return status;
+    char *there;
+    POOL(room);
+    TRY(pp_take(&room, &there, dense.part.bytes, 1));
+    TRY(load_dense(s, &dense, there));
+    memset(to, 0, (size_t)w->part.bytes);
+    box_copy(&w->part, to, &dense.part, there);
+    return PP_OK;
 }
 
 int64_t params_lowest(const void *p, int dtype, int64_t bytes)
@@ -305,14 +286,14 @@ static PpStatus place(HostCopy *h, const Source *s, Wanted w, char *to, int64_t 
         mapped_drop(h->mapped, to, bytes);
         return loaded;
     }
-    char *room = malloc((size_t)bytes + 1);
-    PpStatus status = room ? load(s, &w, room) : pp_no_memory();
-    if (lowest && status == PP_OK)
-        *lowest = params_lowest(room, w.like->t.dtype, bytes);
-    if (status == PP_OK)
-        host_upload(h, to, room, bytes);
-    free(room);
-    return status;
+    char *here;
+    POOL(room);
+    TRY(pp_take(&room, &here, bytes, 1));
+    TRY(load(s, &w, here));
+    if (lowest)
+        *lowest = params_lowest(here, w.like->t.dtype, bytes);
+    host_upload(h, to, here, bytes);
+    return PP_OK;
 }
 
 /* --zero 3: what this replica keeps of a parameter, which is read whole. */
@@ -320,15 +301,16 @@ static PpStatus place_pieces(HostCopy *h, const Source *s, const Wanted *w, cons
                              RankParam *q)
 {
     TRY(signals_heed());
-    char *room = malloc((size_t)w->part.bytes + 1);
-    PpStatus status = room ? load(s, w, room) : pp_no_memory();
-    for (int i = q->piece; i < q->piece + q->n_piece && status == PP_OK; i++) {
+    char *whole;
+    POOL(room);
+    TRY(pp_take(&room, &whole, w->part.bytes, 1));
+    TRY(load(s, w, whole));
+    for (int i = q->piece; i < q->piece + q->n_piece; i++) {
         const Piece *piece = &plan->piece[i];
-        q->lowest += params_lowest(room + piece->first, w->like->t.dtype, piece->bytes);
-        host_upload(h, piece->value, room + piece->first, piece->bytes);
+        q->lowest += params_lowest(whole + piece->first, w->like->t.dtype, piece->bytes);
+        host_upload(h, piece->value, whole + piece->first, piece->bytes);
     }
-    free(room);
-    return status;
+    return PP_OK;
 }
 
 /* Of a state, as a checkpoint calls it, or for PyTorch: exp_avg.NAME, where a module's own names

@@ -8,9 +8,6 @@
 
 #include "schedule/simulate/trace.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 typedef struct {
     double *seconds; /* of the function's steps; NULL: it is not timed */
     int n, next;
@@ -47,15 +44,13 @@ int64_t profile_size(const PpPlan *model, const Schedule *s, int rank)
     return n;
 }
 
-PpStatus profile_open(Profile *p, const PpPlan *model, const Schedule *s, int rank)
+PpStatus profile_open(Profile *p, Pool *pool, const PpPlan *model, const Schedule *s, int rank)
 {
     *p = (Profile){.n = profile_size(model, s, rank)};
     if (p->n == 0)
         return PP_OK;
-    p->at = zeroed(p->n, sizeof *p->at);
-    p->first = zeroed(model->n_stage, sizeof *p->first);
-    if (!p->at || !p->first)
-        return pp_no_memory();
+    TRY(pp_take(pool, &p->at, p->n, sizeof *p->at));
+    TRY(pp_take(pool, &p->first, model->n_stage, sizeof *p->first));
     int64_t n = 0;
     for (int i = 0; i < model->n_stage; i++) {
         int here = i < s->stages && s->rank_of[i] == rank;
@@ -63,13 +58,6 @@ PpStatus profile_open(Profile *p, const PpPlan *model, const Schedule *s, int ra
         n += here ? stage_size(model->stage[i]) : 0;
     }
     return PP_OK;
-}
-
-void profile_close(Profile *p)
-{
-    free(p->at);
-    free(p->first);
-    *p = (Profile){0};
 }
 
 void profile_begin(const Profile *p, const PpStage *st, int function)

@@ -20,8 +20,7 @@ typedef struct {
 
 /* How many numbers a rank has. */
 int64_t profile_size(const PpPlan *model, const Schedule *s, int rank);
-PpStatus profile_open(Profile *p, const PpPlan *model, const Schedule *s, int rank);
-void profile_close(Profile *p);
+PpStatus profile_open(Profile *p, Pool *pool, const PpPlan *model, const Schedule *s, int rank);
 /* A function, PP_TIMED_FORWARD and the like, runs on this thread until profile_end(). */
 void profile_begin(const Profile *p, const PpStage *st, int function);
 void profile_end(void);

@@ -105,22 +105,19 @@ PpStatus prompt_open(Data *d)
     int64_t T = t->dim[1], rows = count_texts(d), size = t->dtype == PP_I64 ? 8 : 4, all;
     if (__builtin_mul_overflow(rows, T * size, &all))
         return pp_fail(PP_ERR_USAGE, "--batch %" PRId64 ": too many texts", rows);
-    int64_t *ids = zeroed(T, sizeof *ids);
-    if (!ids)
+    int64_t *ids;
+    POOL(room);
+    TRY(pp_take(&room, &ids, T, sizeof *ids));
+    TRY(read_prompt(d->opt, T, ids, &d->prompt));
+    TRY(data_add(d, d->sampled, d->opt->prompt_ids ? "(--prompt-ids)" : "(--prompt)", &f));
+    f->npy = (NpyFile){.dtype = t->dtype, .rank = 2, .dim = {rows, T}, .bytes = all};
+    f->npy.data = f->npy.own = zeroed(all, 1);
+    f->rows = rows;
+    if (!f->npy.own)
         return pp_no_memory();
-    PpStatus s = read_prompt(d->opt, T, ids, &d->prompt);
-    if (s == PP_OK)
-        s = data_add(in, d->opt->prompt_ids ? "(--prompt-ids)" : "(--prompt)", &f);
-    if (s == PP_OK) {
-        f->npy = (NpyFile){.dtype = t->dtype, .rank = 2, .dim = {rows, T}, .bytes = all};
-        f->npy.data = f->npy.own = zeroed(all, 1);
-        f->rows = rows;
-        s = f->npy.own ? data_count(in, f, t->name) : pp_no_memory();
-    }
-    for (int64_t i = 0; s == PP_OK && i < rows * T; i++)
+    for (int64_t i = 0; i < rows * T; i++)
         prompt_put(f->npy.own + i * size, t->dtype, ids[i % T]);
-    free(ids);
-    return s;
+    return data_count(in, f, t->name);
 }
 
 /* Where the logits have more columns than the model's own table has rows, to fill a multiple of 64

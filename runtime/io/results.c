@@ -4,95 +4,37 @@
  */
 #include "results.h"
 
-#include "api/pp_half.h"
 #include "base/file/npy.h"
 #include "base/file/safetensors.h"
+#include "core/number.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 static int is_half(int dtype) { return dtype == PP_BF16 || dtype == PP_F16; }
 
-static float from_half(uint16_t h, int dtype)
-{
-    return dtype == PP_BF16 ? pp_from_bf16(h) : pp_from_f16(h);
-}
-
-static uint16_t to_half(float x, int dtype)
-{
-    return dtype == PP_BF16 ? pp_to_bf16(x) : pp_to_f16(x);
-}
-
-PpStatus results_open(Results *r, const Data *d, const Plan *p)
+PpStatus results_open(Results *r, Pool *pool, const Data *d, const Plan *p)
 {
     int n = d->model->n_output;
     *r = (Results){.data = d, .plan = p};
-    r->output = zeroed(n, sizeof *r->output);
-    r->loss = zeroed(data_chunks(d), sizeof *r->loss);
-    r->share = zeroed((int64_t)(d->replicas + 1) * data_rounds(d), sizeof *r->share);
-    r->norm = zeroed(p->n_norm + 1 + WORDS, sizeof *r->norm);
-    r->square = zeroed(p->n_block, sizeof *r->square);
-    r->sum = zeroed(n, sizeof *r->sum);
-    if (!r->output || !r->loss || !r->share || !r->norm || !r->square || !r->sum)
-        return pp_no_memory();
+    TRY(pp_take(pool, &r->output, n, sizeof *r->output));
+    TRY(pp_take(pool, &r->sum, n, sizeof *r->sum));
+    TRY(pp_take(pool, &r->loss, data_chunks(d), sizeof *r->loss));
+    TRY(pp_take(pool, &r->share, (int64_t)(d->replicas + 1) * data_rounds(d), sizeof *r->share));
+    TRY(pp_take(pool, &r->norm, p->n_norm + 1 + WORDS, sizeof *r->norm));
+    TRY(pp_take(pool, &r->square, p->n_block, sizeof *r->square));
+    r->word = r->norm + 1 + p->n_norm;
+    memcpy(r->output, p->output, (size_t)n * sizeof *r->output);
     for (int i = 0; i < n; i++) {
         const PpTensor *t = &d->model->output[i];
-        if (!p->has_output[i] || t->batch_dim >= 0 || !is_half(t->dtype))
+        if (!p->has_output[i])
             continue;
-        r->sum[i] = zeroed(t->bytes / 2, sizeof **r->sum);
-        if (!r->sum[i])
-            return pp_no_memory();
+        if (t->batch_dim < 0 && is_half(t->dtype))
+            TRY(pp_take(pool, &r->sum[i], t->bytes / 2, sizeof **r->sum));
+        if (p->ask.on_device) /* nothing is copied there directly */
+            TRY(pp_take(pool, &r->output[i],
+                        tensor_bytes(d->model, t, p->ask.output.rows, p->ask.output.length), 1));
     }
-    r->word = r->norm + 1 + p->n_norm;
-    if (!p->ask.on_device)
-        memcpy(r->output, p->output, (size_t)n * sizeof *r->output);
-    for (int i = 0; i < n && p->ask.on_device; i++) /* nothing is copied there directly */
-        if (p->has_output[i]) {
-            r->output[i] =
-                calloc(1, (size_t)tensor_bytes(d->model, &d->model->output[i], p->ask.output.rows,
-                                               p->ask.output.length) +
-                              1);
-            if (!r->output[i])
-                return pp_no_memory();
-        }
     return PP_OK;
-}
-
-void results_close(Results *r)
-{
-    for (int i = 0; r->output && r->plan->ask.on_device && i < r->data->model->n_output; i++)
-        free(r->output[i]);
-    for (int i = 0; r->sum && i < r->data->model->n_output; i++)
-        free(r->sum[i]);
-    free(r->output), free(r->loss), free(r->share), free(r->norm), free(r->square), free(r->sum);
-    *r = (Results){0};
-}
-
-static double scalar(const void *p, int dtype)
-{
-    if (dtype == PP_F64) {
-        double v;
-        memcpy(&v, p, sizeof v);
-        return v;
-    }
-    if (is_half(dtype)) {
-        uint16_t h;
-        memcpy(&h, p, sizeof h);
-        return (double)from_half(h, dtype);
-    }
-    float f;
-    memcpy(&f, p, sizeof f);
-    return (double)f;
-}
-
-/* Adds what a microbatch yields, in float32, and rounds the sum so far. */
-static void add_half(float *sum, uint16_t *to, const uint16_t *from, int64_t n, int dtype,
-                     double weight)
-{
-    for (int64_t i = 0; i < n; i++) {
-        sum[i] += (float)(weight * (double)from_half(from[i], dtype));
-        to[i] = to_half(sum[i], dtype);
-    }
 }
 
 /* An output without rows: the microbatches' mean by rows, their sum, or the last of them. */
@@ -117,17 +59,16 @@ static void merge(const Results *r, const PpOutput *o, char *to, const char *src
                         ? 1
                         : (double)(row0[1] - row0[0]) / (double)r->plan->ask.output.rows;
     int64_t n = t->bytes / st_dtype_size(t->dtype);
-    if (sum) {
-        add_half(sum, (uint16_t *)(void *)to, (const uint16_t *)(const void *)src, n, t->dtype,
-                 weight);
-        return;
-    }
-    for (int64_t i = 0; i < n; i++)
+    /* what a microbatch yields is added in the sum's type; a half is the sum so far, rounded */
+    for (int64_t i = 0; i < n; i++) {
+        const double one = weight * number_at(src, i, t->dtype);
         if (t->dtype == PP_F64)
-            ((double *)(void *)to)[i] += weight * ((const double *)(const void *)src)[i];
+            ((double *)(void *)to)[i] += one;
+        else if (!sum)
+            ((float *)(void *)to)[i] += (float)one;
         else
-            ((float *)(void *)to)[i] +=
-                (float)(weight * (double)((const float *)(const void *)src)[i]);
+            number_put(to, i, t->dtype, (double)(sum[i] += (float)one));
+    }
 }
 
 /* Of dimensions `dim` and those behind it. */
@@ -191,7 +132,8 @@ void results_take(Results *r, const PpOutput *o, const char *src, int m, PpLengt
 void results_loss(Results *r, const void *loss, int m)
 {
     const PpPlan *plan = r->data->model;
-    r->loss[m] = scalar(loss, plan->stage[plan->loss_stage]->output[plan->loss_output].t.dtype);
+    r->loss[m] =
+        number_at(loss, 0, plan->stage[plan->loss_stage]->output[plan->loss_output].t.dtype);
 }
 
 PpStatus results_write(Results *r, const int *wanted)
@@ -210,15 +152,8 @@ PpStatus results_write(Results *r, const int *wanted)
         /* the loss as an output is the minibatch's, not the last microbatch's */
         int l = model->loss_stage >= 0 ? p->local_of[model->loss_stage] : -1;
         if (l >= 0 && p->stage[l].st->output[model->loss_output].model_output == i &&
-            r->data->opt->mode != MODE_INFER) {
-            float single = (float)r->norm[0];
-            uint16_t half = to_half(single, t.dtype);
-            memcpy(r->output[i],
-                   t.dtype == PP_F64    ? (const void *)&r->norm[0]
-                   : is_half(t.dtype) ? (const void *)&half
-                                      : (const void *)&single,
-                   (size_t)t.bytes);
-        }
+            r->data->opt->mode != MODE_INFER)
+            number_put(r->output[i], 0, t.dtype, r->norm[0]);
         const char *file = r->data->opt->output[wanted[i]].file;
         if (npy_write(file, t.dtype, t.rank, t.dim, r->output[i], err, sizeof err))
             return pp_fail(PP_ERR_IO, "--output %s", err);

@@ -30,8 +30,7 @@ typedef struct {
     double *square; /* --zero: [blocks] sums of squares of the rank's gradients */
 } Results;
 
-PpStatus results_open(Results *r, const Data *d, const Plan *p);
-void results_close(Results *r);
+PpStatus results_open(Results *r, Pool *pool, const Data *d, const Plan *p);
 /* Rows to their place; m: of the step's microbatches */
 void results_take(Results *r, const PpOutput *o, const char *src, int m, PpLength length,
                   int64_t step);

@@ -73,7 +73,7 @@ static PpStatus check_width(const Data *d, const PpTensor *t, const DataFile *f)
     return PP_OK;
 }
 
-static PpStatus open_file(const Data *d, int input, const char *path, int shift, int raw)
+static PpStatus open_file(Data *d, int input, const char *path, int shift, int raw)
 {
     const PpTensor *t = &d->model->input[input];
     DataInput *in = &d->input[input];
@@ -81,7 +81,7 @@ static PpStatus open_file(const Data *d, int input, const char *path, int shift,
     char err[600];
     in->tokens = 1;
     in->shift = shift;
-    TRY(data_add(in, path, &f));
+    TRY(data_add(d, input, path, &f));
     NpyFile *npy = &f->npy;
     int bad = token_file_open(npy, path, raw, err, sizeof err);
     if (bad)
@@ -112,10 +112,9 @@ static PpStatus open_file(const Data *d, int input, const char *path, int shift,
 }
 
 /* A file, or those that a pattern finds, in the order of their names. */
-static PpStatus open_files(const Data *d, int input, const char *path, int raw)
+static PpStatus open_files(Data *d, int input, const char *path, int raw)
 {
     glob_t found;
-    DataInput *in = &d->input[input];
     if (!strpbrk(path, "*?[") || access(path, F_OK) == 0)
         return open_file(d, input, path, 0, raw);
     int none = glob(path, 0, NULL, &found);
@@ -123,13 +122,10 @@ static PpStatus open_files(const Data *d, int input, const char *path, int raw)
                                 d->model->input[input].name, path)
                       : PP_OK;
     for (size_t i = 0; !none && i < found.gl_pathc && s == PP_OK; i++) {
-        char *own = strdup(found.gl_pathv[i]);
-        int before = in->n;
-        s = own ? open_file(d, input, own, 0, raw) : pp_no_memory();
-        if (in->n > before)
-            in->file[before].own_path = own;
-        else
-            free(own);
+        const size_t bytes = strlen(found.gl_pathv[i]) + 1;
+        char *own = pool_take(&d->pool, (int64_t)bytes, 1);
+        s = own ? open_file(d, input, memcpy(own, found.gl_pathv[i], bytes), 0, raw)
+                : pp_no_memory();
     }
     if (!none)
         globfree(&found);
@@ -164,7 +160,7 @@ static int asks(const Options *o, int target, const PpPlan *p)
 }
 
 /* The target of the input that is made of tokens, unless --data gives one. */
-static PpStatus open_target(const Data *d, int input)
+static PpStatus open_target(Data *d, int input)
 {
     const PpPlan *p = d->model;
     int target = p->loss_target, raw;

@@ -10,7 +10,6 @@
 #include "io/files.h"
 
 #include <inttypes.h>
-#include <stdlib.h>
 #include <string.h>
 
 /* The rows of an input from all of its files, one file of tokens after the other */
@@ -29,15 +28,16 @@ static PpStatus write_rows(const Data *d, int input, const char *path)
     for (int i = 0; i < t->rank; i++)
         dim[i] = i == t->batch_dim ? t->dim[i] / d->model->rows * rows : t->dim[i];
     size_t piece = (size_t)(in->inner * st_dtype_size(dtype));
-    char *all = zeroed(rows * in->outer, piece), *to = all;
-    if (!all)
-        return pp_no_memory();
+    char *all, *to;
+    POOL(room);
+    TRY(pp_take(&room, &all, rows * in->outer, piece));
+    to = all;
     for (int64_t o = 0; o < in->outer; o++)
         for (int64_t row = 0; row < rows; row++, to += piece)
             memcpy(to, data_piece(d, input, row, o, &is), piece);
-    int bad = npy_write(path, dtype, t->rank, dim, all, err, sizeof err);
-    free(all);
-    return bad ? pp_fail(PP_ERR_IO, "--output %s: %s", t->name, err) : PP_OK;
+    return npy_write(path, dtype, t->rank, dim, all, err, sizeof err)
+               ? pp_fail(PP_ERR_IO, "--output %s: %s", t->name, err)
+               : PP_OK;
 }
 
 PpStatus tokens_write(Data *d, const PpPlan *p, const Options *o)

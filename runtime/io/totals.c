@@ -10,7 +10,6 @@
 
 #include "base/file/safetensors.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 static const PpTensor *tensor(const PpPlan *p, int k) { return &p->input[p->total[k].input]; }
@@ -44,26 +43,22 @@ static void lay_out(Totals *t, char *at)
     }
 }
 
-PpStatus totals_open(Totals *t, const Data *d, const Plan *plan)
+/* On the CPU they lie in the plan's memory. */
+PpStatus totals_open(Totals *t, Pool *pool, const Data *d, const Plan *plan)
 {
     const PpPlan *p = d->model;
     int64_t bytes = totals_bytes(p, plan->has_input);
+    char *at = plan->totals;
     *t = (Totals){.data = d};
     if (!bytes)
         return PP_OK;
-    t->in = zeroed(p->totals->n_input + p->totals->n_output + 2 * (int64_t)p->n_total,
-                   sizeof *t->in);
-    t->own = plan->totals ? NULL : aligned_alloc(PP_ALIGN, (size_t)bytes);
-    if (!t->in || (!plan->totals && !t->own))
-        return pp_no_memory();
-    lay_out(t, plan->totals ? plan->totals : t->own);
+    TRY(pp_take(pool, &t->in,
+                p->totals->n_input + p->totals->n_output + 2 * (int64_t)p->n_total,
+                sizeof *t->in));
+    if (!at)
+        TRY(pp_take(pool, &at, bytes + PP_ALIGN, 1));
+    lay_out(t, at + (PP_ALIGN - (uintptr_t)at % PP_ALIGN) % PP_ALIGN);
     return PP_OK;
-}
-
-void totals_close(Totals *t)
-{
-    free(t->in), free(t->own);
-    *t = (Totals){0};
 }
 
 /* Whole numbers, or doubles. */

@@ -14,11 +14,9 @@ typedef struct {
     char *work;
     char **value;     /* per total, as the model reads it */
     char **sum;       /* and so far: int64_t or double */
-    char *own;        /* on a device: what they lie in; on the CPU that is the plan's */
 } Totals;
 
-PpStatus totals_open(Totals *t, const Data *d, const Plan *p);
-void totals_close(Totals *t);
+PpStatus totals_open(Totals *t, Pool *pool, const Data *d, const Plan *p);
 /* Of rows first to first + rows of the data, in this order (NULL: theirs). */
 void totals_make(Totals *t, const int64_t *order, int64_t first, int64_t rows);
 /* input's value to dst, if it is a total */

@@ -8,12 +8,11 @@
 #include "plan/plan.h"
 
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 
 enum { MOST_STEPS = 20 };
 
-PpStatus trace_open(Trace *t, const Plan *plan, int64_t steps)
+PpStatus trace_open(Trace *t, Pool *pool, const Plan *plan, int64_t steps)
 {
     int n_op = plan->n_op, stages = plan->model->n_stage;
     if (steps < 0)
@@ -22,10 +21,8 @@ PpStatus trace_open(Trace *t, const Plan *plan, int64_t steps)
                  .stages = stages,
                  .steps = steps < MOST_STEPS ? (int)steps : MOST_STEPS,
                  .gathers = plan->ask.zero == 3};
-    t->bytes =
-        zeroed(n_op + 2 + (int64_t)t->steps * (n_op + AROUND + stages) * SPAN, sizeof *t->bytes);
-    if (!t->bytes)
-        return pp_no_memory();
+    TRY(pp_take(pool, &t->bytes, n_op + 2 + (int64_t)t->steps * (n_op + AROUND + stages) * SPAN,
+                sizeof *t->bytes));
     for (int k = 0; k <= n_op; k++)
         t->bytes[k] = (double)plan->live[k];
     t->bytes[n_op + 1] = (double)plan->bytes.total;
@@ -34,9 +31,9 @@ PpStatus trace_open(Trace *t, const Plan *plan, int64_t steps)
     t->places.n = plan->model->n_length;
     for (int v = 0; v < t->places.n; v++)
         t->places.name[v] = plan->model->length[v].name;
-    if (t->places.n)
-        t->length = zeroed((int64_t)t->steps * t->microbatches, sizeof *t->length);
-    return t->length || !t->places.n ? PP_OK : pp_no_memory();
+    return t->places.n ? pp_take(pool, &t->length, (int64_t)t->steps * t->microbatches,
+                                 sizeof *t->length)
+                       : PP_OK;
 }
 
 /* What this rank's clock says later than rank 0's: of several questions to rank 0 the one that was
@@ -83,15 +80,6 @@ PpStatus trace_start(Trace *t, Group *g, int64_t beside)
 int trace_times(const Trace *t, int64_t step)
 {
     return t->profile.at && step < t->steps && (step > 0 || t->steps == 1);
-}
-
-void trace_close(Trace *t)
-{
-    profile_close(&t->profile);
-    free(t->bytes);
-    free(t->length);
-    t->bytes = t->span = NULL;
-    t->length = NULL;
 }
 
 double *trace_of(const Trace *t, int64_t step)
@@ -220,14 +208,13 @@ static PpStatus gather_rank(FILE *f, const Trace *t, Group *g, const Schedule *s
                             int k)
 {
     int rank = k / members, n = s->row[rank].n;
-    double *bytes = malloc((size_t)trace_bytes(s, t->steps, n) + 64);
-    if (!bytes)
-        return pp_no_memory();
-    PpStatus status = group_recv(g, k, bytes, trace_bytes(s, t->steps, n));
-    if (f && status == PP_OK)
+    double *bytes;
+    POOL(room);
+    TRY(pp_take(&room, &bytes, trace_bytes(s, t->steps, n), 1));
+    TRY(group_recv(g, k, bytes, trace_bytes(s, t->steps, n)));
+    if (f)
         trace_rank(f, t, s, rank, k % members, n, bytes);
-    free(bytes);
-    return status;
+    return PP_OK;
 }
 
 /* Of members the first one's are written: a stage has its functions once. */
@@ -237,14 +224,13 @@ static PpStatus gather_profile(FILE *f, Group *g, const Schedule *s, const PpPla
     int64_t n = profile_size(plan, s, rank);
     if (n == 0)
         return PP_OK;
-    double *at = malloc((size_t)n * sizeof *at);
-    if (!at)
-        return pp_no_memory();
-    PpStatus status = group_recv(g, k, at, n * (int64_t)sizeof *at);
-    if (f && status == PP_OK && k % members == 0)
+    double *at;
+    POOL(room);
+    TRY(pp_take(&room, &at, n, sizeof *at));
+    TRY(group_recv(g, k, at, n * (int64_t)sizeof *at));
+    if (f && k % members == 0)
         profile_write(f, plan, s, rank, at);
-    free(at);
-    return status;
+    return PP_OK;
 }
 
 /* Of this rank, to rank 0. */

@@ -30,8 +30,7 @@ typedef struct {
     Profile profile;
 } Trace;
 
-PpStatus trace_open(Trace *t, const Plan *plan, int64_t steps);
-void trace_close(Trace *t);
+PpStatus trace_open(Trace *t, Pool *pool, const Plan *plan, int64_t steps);
 /* All ranks call it: from here on times count, for all of them from the moment of rank 0's call.
  * Ranks of one machine have one clock; those of others are compared with rank 0's.  beside: bytes
  * that the rank has taken for the whole run, beside what its plan places. */
