@@ -36,16 +36,15 @@ static void add_options(Facts *f, const Options *o)
 PpStatus same_start(Run *run, Group *world)
 {
     const PpPlan *p = run->model;
-    Facts f = {0};
+    POOL(pool);
+    Facts f = {.pool = &pool};
     char hash[40];
     snprintf(hash, sizeof hash, "%016" PRIx64, hash_value(p->hash, p->written));
     facts_add(&f, "ppsplit wrote them in different runs; build one, and let all machines have it",
               "a program of %s in %d stages", p->model, p->n_stage);
     facts_digest(&f, hash);
     add_options(&f, run->opt);
-    PpStatus s = facts_compare(world, &f);
-    facts_free(&f);
-    return s;
+    return facts_compare(world, &f);
 }
 
 static int accepts_cpu(const Options *o)
@@ -63,12 +62,12 @@ PpStatus same_arithmetic(Run *run, Group *world)
     op->arithmetic(number, run->arithmetic, (int)sizeof run->arithmetic);
     if (!world)
         return PP_OK;
-    Facts f = {0};
+    POOL(pool);
+    Facts f = {.pool = &pool};
     facts_add(&f,
               "bits depend on which rank computes what, then; --accept cpu goes on all the same",
               "%s", run->arithmetic);
     PpStatus s = facts_compare(world, &f);
-    facts_free(&f);
     if (s == PP_OK || !accepts_cpu(run->opt))
         return s;
     pp_failure_forget();
@@ -183,11 +182,10 @@ static PpStatus add_read(Facts *f, const Run *run)
 
 PpStatus same_everywhere(Rank *r)
 {
-    Facts f = {0};
+    POOL(pool);
+    Facts f = {.pool = &pool};
     PpStatus read = r->group.processes ? add_read(&f, r->run) : PP_OK;
     if (read != PP_OK)
         f.status = read;
-    PpStatus s = facts_compare(&r->group, &f);
-    facts_free(&f);
-    return s;
+    return facts_compare(&r->group, &f);
 }

@@ -11,7 +11,7 @@
 #include "base/file/hash.h"
 #include "base/file/row_order.h"
 #include "base/file/safetensors.h"
-#include "core/core.h"
+#include "core/number.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -26,7 +26,6 @@ static PpStatus read_pad(Data *d, const NameFile *nf)
     const PpTensor *t = &d->model->input[at];
     DataInput *in = &d->input[at];
     double real = strtod(nf->file, &end);
-    float single = (float)real;
     int whole = npy_is_integer(t->dtype);
     if (whole)
         in->pad_number = strtoll(nf->file, &end, 10);
@@ -36,11 +35,10 @@ static PpStatus read_pad(Data *d, const NameFile *nf)
     if (*end || end == nf->file || !(whole || t->dtype == PP_F32 || t->dtype == PP_F64))
         return pp_fail(PP_ERR_USAGE, "--pad %s=%s: that is no value of %s", nf->name, nf->file,
                        data_dtype_text(t->dtype));
-    memcpy(in->pad,
-           whole                ? (const void *)&in->pad_number
-           : t->dtype == PP_F64 ? (const void *)&real
-                                : (const void *)&single,
-           (size_t)st_dtype_size(t->dtype)); /* little-endian: the low bytes come first */
+    if (whole) /* little-endian: the low bytes come first */
+        memcpy(in->pad, &in->pad_number, (size_t)st_dtype_size(t->dtype));
+    else
+        number_put(in->pad, 0, t->dtype, real);
     in->padded = 1;
     return PP_OK;
 }

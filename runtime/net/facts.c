@@ -17,27 +17,16 @@ enum { BLOCK = 64 };
 
 void facts_add(Facts *f, const char *why, const char *fmt, ...)
 {
-    char text[FACT_TEXT];
+    Fact one = {.why = why};
     va_list ap;
     va_start(ap, fmt);
-    vsnprintf(text, sizeof text, fmt, ap);
+    vsnprintf(one.text, sizeof one.text, fmt, ap);
     va_end(ap);
-    if (f->n == f->cap) {
-        int cap = f->cap ? 2 * f->cap : BLOCK;
-        Fact *grown = realloc(f->at, (size_t)cap * sizeof *grown);
-        if (!grown) {
-            f->status = pp_no_memory();
-            return;
-        }
-        f->at = grown;
-        f->cap = cap;
-    }
-    Fact *one = &f->at[f->n++];
-    *one = (Fact){.text = strdup(text), .why = why};
-    if (!one->text)
-        f->status = pp_no_memory();
+    PpStatus s = pp_add(f->pool, &f->at, &f->n, &one, sizeof one);
+    if (s == PP_OK)
+        facts_digest(f, one.text);
     else
-        facts_digest(f, one->text);
+        f->status = s;
 }
 
 void facts_digest(Facts *f, const char *digest)
@@ -45,14 +34,6 @@ void facts_digest(Facts *f, const char *digest)
     uint64_t h = digest ? hash_bytes(HASH_START, digest, strlen(digest)) : 0;
     if (f->n)
         f->at[f->n - 1].hash = h || !digest ? h : 1;
-}
-
-void facts_free(Facts *f)
-{
-    for (int i = 0; i < f->n; i++)
-        free(f->at[i].text);
-    free(f->at);
-    *f = (Facts){0};
 }
 
 /* ---- where they differ ---- */
@@ -116,9 +97,11 @@ PpStatus facts_compare(Group *g, const Facts *f)
     } mine = {.all = HASH_START, .n = f->n, .status = f->status}, *list;
     for (int i = 0; i < f->n; i++)
         mine.all = hash_value(mine.all, f->at[i].hash);
-    list = calloc((size_t)g->ranks, sizeof *list);
-    uint64_t *all = calloc((size_t)g->ranks, BLOCK * sizeof *all);
-    PpStatus s = list && all ? g->op->gather(g, &mine, sizeof mine, list) : pp_no_memory();
+    uint64_t *all;
+    POOL(room);
+    TRY(pp_take(&room, &list, g->ranks, sizeof *list));
+    TRY(pp_take(&room, &all, g->ranks, BLOCK * sizeof *all));
+    PpStatus s = g->op->gather(g, &mine, sizeof mine, list);
     int64_t most = 0;
     int same = 1;
     for (int k = 0; k < g->ranks && s == PP_OK; k++) {
@@ -130,6 +113,5 @@ PpStatus facts_compare(Group *g, const Facts *f)
     Difference d = {.fact = -1};
     if (s == PP_OK && !same)
         s = find_all(g, f, most, all, &d);
-    free(list), free(all);
     return s == PP_OK && d.fact >= 0 ? say(g, f, &d) : s;
 }

@@ -5,19 +5,21 @@
 #ifndef PP_FACTS_H
 #define PP_FACTS_H
 
+#include "core/core.h"
 #include "net/group.h"
 
 enum { FACT_TEXT = 400 };
 
 typedef struct {
     uint64_t hash; /* 0: this rank has none, and may be without */
-    char *text;    /* what it has: "--lr 0.01" */
+    char text[FACT_TEXT]; /* what it has: "--lr 0.01" */
     const char *why; /* the end of the message: what to do */
 } Fact;
 
 typedef struct {
+    Pool *pool; /* whose they are */
     Fact *at;
-    int n, cap;
+    int n;
     PpStatus status; /* of adding to it */
 } Facts;
 
@@ -28,6 +30,5 @@ __attribute__((format(printf, 3, 4))) void facts_add(Facts *f, const char *why, 
 void facts_digest(Facts *f, const char *digest);
 /* All ranks call it.  If two differ: PP_ERR_MODEL on all, naming the ranks and the fact. */
 PpStatus facts_compare(Group *g, const Facts *f);
-void facts_free(Facts *f);
 
 #endif

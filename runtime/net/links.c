@@ -103,7 +103,7 @@ void links_close(Links *l, int broken)
 {
     if (l->op)
         l->op->close(l, broken);
-    free(l->link);
+    pool_free(&l->pool);
     l->link = NULL;
     l->op = NULL;
 }

@@ -46,6 +46,7 @@ struct Links {
     int axis;     /* of the plan's messages, those along it */
     Device *dev;
     const Plan *plan;
+    Pool pool;  /* of what these and the wire have */
     Link *link; /* per message of the plan */
     const WireOps *op;
     const char *name; /* of the wire */

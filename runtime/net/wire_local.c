@@ -6,8 +6,6 @@
  */
 #include "wires.h"
 
-#include <stdlib.h>
-
 typedef struct {
     Device *dev;
     DeviceEvent ready, done;
@@ -30,10 +28,8 @@ static void carry(Request *send, Request *recv)
 
 static PpStatus open_local(Links *l)
 {
-    Side *side = calloc((size_t)l->plan->n_msg + 1, sizeof *side);
-    if (!side)
-        return pp_no_memory();
-    l->state = side;
+    TRY(pp_take(&l->pool, &l->state, l->plan->n_msg, sizeof(Side)));
+    Side *side = l->state;
     for (int k = 0; k < l->plan->n_msg; k++) {
         if (!links_carry(l, k))
             continue;
@@ -58,8 +54,6 @@ static void close_local(Links *l, int broken)
         l->dev->op->event_free(l->dev, side[k].ready);
         l->dev->op->event_free(l->dev, side[k].done);
     }
-    free(side);
-    l->state = NULL;
 }
 
 static PpStatus post_local(Links *l, int first, int count, int receive)

@@ -132,9 +132,10 @@ static PpStatus same_order(Links *l, const Nccl *c)
 static PpStatus share_blocks(Links *l, int *blocks)
 {
     Links pipe = *l;
-    Nccl count = {.edge = calloc((size_t)l->plan->n_msg + 1, sizeof *count.edge)};
+    Nccl count = {.edge = NULL};
+    POOL(room);
     int processors = device_nccl()->processors(l->dev), mine = 0, *all = NULL;
-    PpStatus s = count.edge ? PP_OK : pp_no_memory();
+    PpStatus s = pp_take(&room, &count.edge, l->plan->n_msg, sizeof *count.edge);
     if (s == PP_OK) {
         pipe.axis = AXIS_PIPE;
         find_edges(&pipe, &count);
@@ -152,7 +153,6 @@ static PpStatus share_blocks(Links *l, int *blocks)
     *blocks = COMM_BLOCKS;
     for (int k = 0; all && k < l->group->ranks; k++)
         *blocks = all[k] < *blocks ? all[k] : *blocks;
-    free(count.edge);
     free(all);
     return s;
 }
@@ -233,16 +233,19 @@ static PpStatus join_all(Links *l, Nccl *c, int blocks)
     return s == PP_OK && c->n ? connect(l, c, c->edge, c->n) : s;
 }
 
+static PpStatus make_tables(Links *l)
+{
+    TRY(pp_take(&l->pool, &l->state, 1, sizeof(Nccl)));
+    Nccl *c = l->state;
+    TRY(pp_take(&l->pool, &c->edge, l->plan->n_msg, sizeof *c->edge));
+    TRY(pp_take(&l->pool, &c->stamp, l->plan->n_msg, sizeof *c->stamp));
+    return pp_take(&l->pool, &c->comm, l->plan->n_msg, sizeof *c->comm);
+}
+
 static PpStatus open_nccl(Links *l)
 {
-    Nccl *c = l->state = calloc(1, sizeof *c);
-    if (!c)
-        return pp_no_memory();
-    c->edge = calloc((size_t)l->plan->n_msg + 1, sizeof *c->edge);
-    c->stamp = calloc((size_t)l->plan->n_msg + 1, sizeof *c->stamp);
-    c->comm = calloc((size_t)l->plan->n_msg + 1, sizeof *c->comm);
-    PpStatus s = c->edge && c->stamp && c->comm ? PP_OK : pp_no_memory();
-    TRY(group_agree(l->group, s));
+    TRY(group_agree(l->group, make_tables(l)));
+    Nccl *c = l->state;
     find_edges(l, c);
     TRY(group_agree(l->group, same_order(l, c)));
     int blocks = 1;
@@ -254,7 +257,7 @@ static PpStatus open_nccl(Links *l)
         l->link[k].wire = edge_of(c, &l->plan->msg[k]);
     }
     TRY(group_agree(l->group, device_check(l->dev, l->world->rank, "events of its messages")));
-    s = l->axis == AXIS_PIPE ? join_stages(l, c, blocks) : join_all(l, c, blocks);
+    PpStatus s = l->axis == AXIS_PIPE ? join_stages(l, c, blocks) : join_all(l, c, blocks);
     if (s == PP_OK || s == PP_ERR_PEER)
         return s;
     /* Nobody can be asked: the others wait for this communicator, inside NCCL */
@@ -278,8 +281,6 @@ static void close_nccl(Links *l, int broken)
         l->dev->op->event_free(l->dev, c->stamp[k].ready);
         l->dev->op->event_free(l->dev, c->stamp[k].done);
     }
-    free(c->edge), free(c->stamp), free(c->comm), free(c);
-    l->state = NULL;
 }
 
 /* ---- messages ---- */

@@ -17,8 +17,6 @@
 #include "wires.h"
 
 #include <sched.h>
-#include <stdlib.h>
-#include <string.h>
 
 /* Actions for which a place rests, so that the copy out of it is over when it is taken again */
 enum { LINGER = 8 };
@@ -89,18 +87,17 @@ static int take_room(Staging *g, int64_t bytes, int birth, int death)
 
 static PpStatus plan_rooms(Links *l, Staging *g)
 {
-    size_t n = (size_t)l->plan->n_msg + 1;
-    int *birth = malloc(n * sizeof *birth), *death = malloc(n * sizeof *death);
-    g->room = calloc(n, sizeof *g->room);
-    PpStatus s = birth && death && g->room ? PP_OK : pp_no_memory();
-    if (s == PP_OK)
-        lifetimes(l->plan, birth, death);
+    const int n = l->plan->n_msg;
+    int *birth, *death;
+    POOL(room);
+    TRY(pp_take(&room, &birth, n, sizeof *birth));
+    TRY(pp_take(&room, &death, n, sizeof *death));
+    TRY(pp_take(&l->pool, &g->room, n, sizeof *g->room));
+    lifetimes(l->plan, birth, death);
     for (int shared = 1; shared >= 0; shared--) /* the others are numbered as their ops come */
-        for (int k = 0; k < l->plan->n_msg && s == PP_OK; k++)
+        for (int k = 0; k < n; k++)
             if (links_carry(l, k) && l->plan->msg[k].shared == shared)
                 g->msg[k].room = take_room(g, l->plan->msg[k].bytes, birth[k], death[k]);
-    free(birth), free(death);
-    TRY(s);
     int64_t bytes = 0;
     for (int i = 0; i < g->n_room; i++)
         bytes += g->room[i].bytes;
@@ -120,13 +117,10 @@ static PpStatus plan_rooms(Links *l, Staging *g)
 
 static PpStatus open_staged(Links *l)
 {
-    Staging *g = l->state = calloc(1, sizeof *g);
-    if (!g)
-        return pp_no_memory();
-    g->msg = calloc((size_t)l->plan->n_msg + 1, sizeof *g->msg);
-    g->open = calloc((size_t)l->plan->n_msg + 1, sizeof *g->open);
-    if (!g->msg || !g->open)
-        return pp_no_memory();
+    TRY(pp_take(&l->pool, &l->state, 1, sizeof(Staging)));
+    Staging *g = l->state;
+    TRY(pp_take(&l->pool, &g->msg, l->plan->n_msg, sizeof *g->msg));
+    TRY(pp_take(&l->pool, &g->open, l->plan->n_msg, sizeof *g->open));
     for (int k = 0; k < l->plan->n_msg; k++) {
         if (!links_carry(l, k))
             continue;
@@ -156,8 +150,6 @@ static void close_staged(Links *l, int broken)
         l->dev->op->event_free(l->dev, g->room[i].left);
     if (g->pinned)
         l->dev->op->release_host(l->dev, g->pinned);
-    free(g->msg), free(g->room), free(g->open), free(g);
-    l->state = NULL;
 }
 
 /* ---- a message's way ---- */

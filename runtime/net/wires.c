@@ -132,10 +132,10 @@ PpStatus links_open(Links *l, Links of, int on_device, const char *transport, co
 {
     const WireRow *row = wires;
     *l = of;
-    l->link = zeroed(l->plan->n_msg, sizeof *l->link);
+    PpStatus made = pp_take(&l->pool, &l->link, l->plan->n_msg, sizeof *l->link);
     PpStatus s = choose(l->group, l->world, on_device && l->group->ranks > 1, transport, device,
                         &row);
-    TRY(group_agree(l->world, s == PP_OK && !l->link ? pp_no_memory() : s));
+    TRY(group_agree(l->world, s == PP_OK ? made : s));
     l->op = row->op;
     l->name = row->name;
     return group_agree(l->world, l->op->open(l));
