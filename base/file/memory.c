@@ -84,6 +84,12 @@ void *pool_take(Pool *p, int64_t n, size_t size)
     return piece->at;
 }
 
+char *pool_text(Pool *p, const char *text, size_t n)
+{
+    char *to = pool_take(p, (int64_t)n + 1, 1);
+    return to ? memcpy(to, text, n) : NULL;
+}
+
 void *pool_added(Pool *p, void *list, int *n, size_t size)
 {
     char *at;

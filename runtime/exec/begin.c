@@ -106,7 +106,7 @@ void begin_said(const Rank *r)
     const char *was = run->from.path ? index_state(&run->from, "arithmetic") : NULL;
     if (r->group.rank != 0)
         return;
-    if (o->mode == MODE_INFER && !o->samples && !o->n_output && !o->trace && !o->log_json)
+    if (o->mode == MODE_INFER && !o->samples && !o->output.n && !o->trace && !o->log_json)
         fprintf(stderr,
                 "pipeline: warning: infer without --output NAME=FILE.npy writes nothing; there is "
                 "'%s'\n",

@@ -26,12 +26,9 @@ static Options options_of(const Options *o)
     e.mode = MODE_EVAL;
     e.evaluates = 1;
     e.data = o->eval_data;
-    e.n_data = o->n_eval_data;
     e.lengths = o->eval_lengths;
-    e.n_lengths = o->n_eval_lengths;
     e.tokens = o->eval_tokens;
-    e.n_tokens = o->n_eval_tokens;
-    e.n_output = e.n_mixes = 0;
+    e.output.n = e.mixes.n = 0;
     e.by_length = 0;
     e.steps = e.epochs = 0;
     e.microbatches = e.accumulate = 0;
@@ -87,7 +84,7 @@ static PpStatus make_schedule(Run *e, const Schedule *train)
 PpStatus evaluation_prepare(Run *run, int part, int parts)
 {
     const Options *o = run->opt;
-    if (!o->n_eval_data && !o->n_eval_tokens)
+    if (!o->eval_data.n && !o->eval_tokens.n)
         return PP_OK;
     Options *own;
     TRY(pp_take(&run->pool, &own, 1, sizeof *own));

@@ -32,16 +32,16 @@ static PpStatus wanted_outputs(Run *run)
         run->output_wanted[i] = -1;
         names[i] = p->output[i].name;
     }
-    for (int k = 0; k < o->n_output; k++) {
+    for (int k = 0; k < o->output.n; k++) {
         int at = -1;
         for (int i = 0; i < p->n_output; i++)
-            if (!strcmp(names[i], o->output[k].name))
+            if (!strcmp(names[i], o->output.at[k].name))
                 at = i;
         char meant[200];
-        nearest_text(o->output[k].name, names, (size_t)p->n_output, meant, sizeof meant);
+        nearest_text(o->output.at[k].name, names, (size_t)p->n_output, meant, sizeof meant);
         if (at < 0)
             return pp_fail(PP_ERR_USAGE, "--output %s: the model has no such output%s",
-                           o->output[k].name, meant);
+                           o->output.at[k].name, meant);
         run->output_wanted[at] = k;
     }
     return PP_OK;

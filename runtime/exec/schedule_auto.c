@@ -189,7 +189,7 @@ static PpStatus lengths_of_data(const Data *d, Pool *pool, SchedLengths *l)
 static int by_trace(const Run *run, SchedCosts *c, SchedError *e)
 {
     SchedLengths l = {.n = 0};
-    const int vary = run->opt->n_lengths > 0;
+    const int vary = run->opt->lengths.n > 0;
     POOL(pool);
     if (vary && lengths_of_data(&run->data, &pool, &l) != PP_OK)
         return SCHED_ERESOURCE;

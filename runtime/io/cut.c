@@ -136,9 +136,9 @@ static PpStatus check_meeting(const Data *d)
                        "split with --loss-over minibatch, or run with --microbatches 1",
                        p->loss_why);
     for (int i = 0; i < p->n_output && p->output_merge; i++)
-        for (int k = 0; k < o->n_output && calls > 1; k++)
+        for (int k = 0; k < o->output.n && calls > 1; k++)
             if (p->output_merge[i] == PP_MERGE_NONE &&
-                !strcmp(o->output[k].name, p->output[i].name))
+                !strcmp(o->output.at[k].name, p->output[i].name))
                 return pp_fail(
                     PP_ERR_MODEL,
                     "--output %s: it has no batch dimension, and the results of %" PRId64
@@ -147,9 +147,9 @@ static PpStatus check_meeting(const Data *d)
                     "input has its rows, or make the whole batch one microbatch (--bind)",
                     p->output[i].name, calls, p->output_why[i], p->output[i].name);
     for (int i = 0; i < p->n_output && p->output_merge && data_rounds(d) > 1; i++)
-        for (int k = 0; k < o->n_output; k++)
+        for (int k = 0; k < o->output.n; k++)
             if (p->output[i].batch_dim < 0 && p->output_merge[i] != PP_MERGE_LAST &&
-                !strcmp(o->output[k].name, p->output[i].name))
+                !strcmp(o->output.at[k].name, p->output[i].name))
                 return pp_fail(PP_ERR_USAGE,
                                "--output %s: it is a sum or mean over rows, which replicas of "
                                "several groups would add up in another order: use --dp %d",
@@ -163,8 +163,8 @@ static int makes_output(const PpPlan *p, const Options *o)
     const PpStage *st = p->stage[p->n_stage - 1];
     int any = 0;
     for (int i = 0; i < st->n_output; i++)
-        for (int k = 0; k < o->n_output && st->output[i].model_output >= 0; k++)
-            any |= !strcmp(o->output[k].name, p->output[st->output[i].model_output].name);
+        for (int k = 0; k < o->output.n && st->output[i].model_output >= 0; k++)
+            any |= !strcmp(o->output.at[k].name, p->output[st->output[i].model_output].name);
     return any;
 }
 
@@ -228,9 +228,9 @@ static PpStatus check_masked(const Data *d)
         return pp_fail(PP_ERR_MODEL,
                        "--debug-mask-minibatches: rows of other microbatches would count in this "
                        "loss: ppsplit --loss-over minibatch computes it of each one's own rows");
-    for (int k = 0; k < o->n_output; k++)
+    for (int k = 0; k < o->output.n; k++)
         for (int i = 0; i < p->n_output; i++)
-            if (!strcmp(o->output[k].name, p->output[i].name) && p->output[i].batch_dim < 0 &&
+            if (!strcmp(o->output.at[k].name, p->output[i].name) && p->output[i].batch_dim < 0 &&
                 p->output_merge[i] != PP_MERGE_LAST && d->microbatches > 1)
                 return pp_fail(PP_ERR_MODEL,
                                "--debug-mask-minibatches: --output %s is a sum or mean over rows, "

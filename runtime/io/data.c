@@ -221,8 +221,8 @@ PpStatus data_open(Data *d, const PpPlan *p, const Options *o)
     int have_rows = 0;
     TRY(begin(d, p, o));
     TRY(lengths_read(d));
-    for (int i = 0; i < o->n_data; i++)
-        TRY(open_one(d, &o->data[i]));
+    for (int i = 0; i < o->data.n; i++)
+        TRY(open_one(d, &o->data.at[i]));
     TRY(tokens_open(d));
     TRY(prompt_open(d));
     TRY(check_rows(d, &have_rows));

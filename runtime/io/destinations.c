@@ -70,33 +70,25 @@ static PpStatus folder_apart(const Options *o, const Index *from, const char *op
 /* File number i that the run reads (from 0) or writes (from n_read); NULL: there is none. */
 static const char *file_of(const Options *o, int i, const char **option)
 {
+    const Pairs *const read[] = {&o->data, &o->tokens, &o->eval_data, &o->eval_tokens};
     *option = "--output";
-    if (i < o->n_data)
-        return o->data[i].file;
-    i -= o->n_data;
-    if (i < o->n_tokens)
-        return o->tokens[i].file;
-    i -= o->n_tokens;
-    if (i < o->n_eval_data)
-        return o->eval_data[i].file;
-    i -= o->n_eval_data;
-    if (i < o->n_eval_tokens)
-        return o->eval_tokens[i].file;
-    i -= o->n_eval_tokens;
+    for (int k = 0; k < 4; i -= read[k++]->n)
+        if (i < read[k]->n)
+            return read[k]->at[i].file;
     if (i == 0)
         return strchr(o->schedule, '.') || strchr(o->schedule, '/') ? o->schedule : NULL;
-    if (--i < o->n_output)
-        return o->output[i].file;
-    *option = i == o->n_output ? "--log-json" : "--trace";
-    return i != o->n_output                          ? o->trace
+    if (--i < o->output.n)
+        return o->output.at[i].file;
+    *option = i == o->output.n ? "--log-json" : "--trace";
+    return i != o->output.n                          ? o->trace
            : o->log_json && strcmp(o->log_json, "-") ? o->log_json
                                                      : NULL;
 }
 
 PpStatus destinations_apart(const Options *o, const Index *from)
 {
-    int n_read = o->n_data + o->n_tokens + o->n_eval_data + o->n_eval_tokens + 1,
-        n = n_read + o->n_output + 2;
+    int n_read = o->data.n + o->tokens.n + o->eval_data.n + o->eval_tokens.n + 1,
+        n = n_read + o->output.n + 2;
     const char *option, *other;
     for (int i = n_read; i < n; i++)
         for (int k = 0; k < i; k++) {
@@ -126,13 +118,11 @@ static PpStatus no(const char *option, const char *path, int64_t bytes, int erro
 static PpStatus try_room(Held *h, const char *option, const char *path, const char *folder,
                          int64_t bytes)
 {
-    int *grown = realloc(h->fd, (size_t)(h->n + 1) * sizeof *grown), fd;
-    if (!grown)
+    int *fd = memory_added(&h->fd, &h->n, sizeof *fd);
+    if (!fd)
         return pp_no_memory();
-    h->fd = grown;
-    int e = scratch_file(&fd, bytes, folder);
-    if (fd >= 0)
-        h->fd[h->n++] = fd;
+    int e = scratch_file(fd, bytes, folder);
+    h->n -= *fd < 0; /* the place is taken by the next one */
     return e ? no(option, path, bytes, e) : PP_OK;
 }
 
@@ -212,7 +202,7 @@ PpStatus destinations_try(Held *h, const Plan *p, const Options *o, int64_t step
         return try_checkpoint(h, p, o, steps);
     for (int i = 0; i < model->n_output; i++)
         if (p->has_output[i] && !o->samples)
-            TRY(try_file(h, "--output", o->output[p->ask.output.wanted[i]].file,
+            TRY(try_file(h, "--output", o->output.at[p->ask.output.wanted[i]].file,
                          HEADER + tensor_bytes(model, &model->output[i], p->ask.output.rows,
                                                p->ask.output.length)));
     if (o->mode == MODE_TRAIN && o->dump_grads)

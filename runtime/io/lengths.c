@@ -46,15 +46,15 @@ static PpStatus read_pad(Data *d, const NameFile *nf)
 /* Options that are about rows of different lengths. */
 static PpStatus check_options(const Options *o, const PpPlan *p)
 {
-    const char *option = o->n_lengths   ? "lengths"
-                         : o->n_pads    ? "pad"
+    const char *option = o->lengths.n   ? "lengths"
+                         : o->pads.n    ? "pad"
                          : o->by_length ? "by-length"
                                         : NULL;
     if (option && !p->n_length)
         return pp_fail(
             PP_ERR_USAGE,
             "--%s: this program has one length: ppsplit --bind NAME=1..N makes one of any", option);
-    if (option && !o->n_lengths && !o->evaluates)
+    if (option && !o->lengths.n && !o->evaluates)
         return pp_fail(PP_ERR_USAGE, "--%s: without --lengths %s=FILE.npy all rows have one length",
                        option, p->length[0].name);
     return PP_OK;
@@ -128,8 +128,8 @@ static PpStatus read_one(Data *d, const NameFile *nf)
 PpStatus lengths_read(Data *d)
 {
     TRY(check_options(d->opt, d->model));
-    for (int i = 0; i < d->opt->n_lengths; i++)
-        TRY(read_one(d, &d->opt->lengths[i]));
+    for (int i = 0; i < d->opt->lengths.n; i++)
+        TRY(read_one(d, &d->opt->lengths.at[i]));
     return PP_OK;
 }
 
@@ -227,8 +227,8 @@ PpStatus lengths_open(Data *d)
         TRY(check_longest(d, v));
         TRY(check_lengths(d, v));
     }
-    for (int i = 0; i < o->n_pads; i++)
-        TRY(read_pad(d, &o->pads[i]));
+    for (int i = 0; i < o->pads.n; i++)
+        TRY(read_pad(d, &o->pads.at[i]));
     for (int i = 0; i < p->n_input; i++)
         if (d->input[i].ragged && !d->input[i].padded)
             return pp_fail(PP_ERR_USAGE,

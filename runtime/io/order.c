@@ -10,7 +10,7 @@
 
 _Static_assert((int)ROW_LENGTHS == (int)PP_LENGTHS, "as many dimensions vary");
 
-int order_by_length(const Data *d) { return d->opt->by_length && d->opt->n_lengths; }
+int order_by_length(const Data *d) { return d->opt->by_length && d->opt->lengths.n; }
 
 int order_is_own(const Data *d) { return d->opt->shuffle || d->n_mix || order_by_length(d); }
 

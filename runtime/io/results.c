@@ -154,7 +154,7 @@ PpStatus results_write(Results *r, const int *wanted)
         if (l >= 0 && p->stage[l].st->output[model->loss_output].model_output == i &&
             r->data->opt->mode != MODE_INFER)
             number_put(r->output[i], 0, t.dtype, r->norm[0]);
-        const char *file = r->data->opt->output[wanted[i]].file;
+        const char *file = r->data->opt->output.at[wanted[i]].file;
         if (npy_write(file, t.dtype, t.rank, t.dim, r->output[i], err, sizeof err))
             return pp_fail(PP_ERR_IO, "--output %s", err);
     }

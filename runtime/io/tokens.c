@@ -25,9 +25,9 @@ static int is_integer(int dtype) { return dtype == PP_I32 || dtype == PP_I64; }
 static PpStatus raw_type(const Options *o, const char *name, int *dtype)
 {
     *dtype = 0;
-    for (int i = 0; i < o->n_dtype_of; i++) {
-        const char *type = o->dtype_of[i].file;
-        if (strcmp(o->dtype_of[i].name, name) != 0)
+    for (int i = 0; i < o->dtype_of.n; i++) {
+        const char *type = o->dtype_of.at[i].file;
+        if (strcmp(o->dtype_of.at[i].name, name) != 0)
             continue;
         *dtype = !strcmp(type, "u8")    ? DATA_U8
                  : !strcmp(type, "u16") ? TOKEN_U16
@@ -44,15 +44,15 @@ static PpStatus raw_type(const Options *o, const char *name, int *dtype)
 static PpStatus check_options(const Data *d)
 {
     const Options *o = d->opt;
-    for (int i = 0; i < o->n_dtype_of && !o->evaluates; i++) {
+    for (int i = 0; i < o->dtype_of.n && !o->evaluates; i++) {
         int used = 0;
-        for (int k = 0; k < o->n_tokens; k++)
-            used |= !strcmp(o->dtype_of[i].name, o->tokens[k].name);
-        for (int k = 0; k < o->n_eval_tokens; k++)
-            used |= !strcmp(o->dtype_of[i].name, o->eval_tokens[k].name);
+        for (int k = 0; k < o->tokens.n; k++)
+            used |= !strcmp(o->dtype_of.at[i].name, o->tokens.at[k].name);
+        for (int k = 0; k < o->eval_tokens.n; k++)
+            used |= !strcmp(o->dtype_of.at[i].name, o->eval_tokens.at[k].name);
         if (!used)
             return pp_fail(PP_ERR_USAGE, "--dtype-of %s: there is no --tokens %s=FILE",
-                           o->dtype_of[i].name, o->dtype_of[i].name);
+                           o->dtype_of.at[i].name, o->dtype_of.at[i].name);
     }
     return PP_OK;
 }
@@ -122,10 +122,8 @@ static PpStatus open_files(Data *d, int input, const char *path, int raw)
                                 d->model->input[input].name, path)
                       : PP_OK;
     for (size_t i = 0; !none && i < found.gl_pathc && s == PP_OK; i++) {
-        const size_t bytes = strlen(found.gl_pathv[i]) + 1;
-        char *own = pool_take(&d->pool, (int64_t)bytes, 1);
-        s = own ? open_file(d, input, memcpy(own, found.gl_pathv[i], bytes), 0, raw)
-                : pp_no_memory();
+        const char *own = pool_text(&d->pool, found.gl_pathv[i], strlen(found.gl_pathv[i]));
+        s = own ? open_file(d, input, own, 0, raw) : pp_no_memory();
     }
     if (!none)
         globfree(&found);
@@ -154,8 +152,8 @@ static PpStatus check_input(const Data *d, int input)
 static int asks(const Options *o, int target, const PpPlan *p)
 {
     int asked = o->mode != MODE_TOKENS;
-    for (int k = 0; k < o->n_output; k++)
-        asked |= !strcmp(o->output[k].name, p->input[target].name);
+    for (int k = 0; k < o->output.n; k++)
+        asked |= !strcmp(o->output.at[k].name, p->input[target].name);
     return asked;
 }
 
@@ -190,13 +188,13 @@ PpStatus tokens_open(Data *d)
     const Options *o = d->opt;
     int only = -1;
     TRY(check_options(d));
-    for (int i = 0; i < o->n_tokens; i++) {
+    for (int i = 0; i < o->tokens.n; i++) {
         int at, raw;
-        TRY(data_find(p, data_option(d, 1), o->tokens[i].name, &at));
+        TRY(data_find(p, data_option(d, 1), o->tokens.at[i].name, &at));
         TRY(check_input(d, at));
         if (d->input[at].n && !d->input[at].tokens)
             return pp_fail(PP_ERR_USAGE, "--%s %s: its rows are given by --%s", data_option(d, 1),
-                           o->tokens[i].name, data_option(d, 0));
+                           o->tokens.at[i].name, data_option(d, 0));
         if (only >= 0 && at != only && p->loss_target >= 0 && !d->input[p->loss_target].n &&
             o->mode != MODE_INFER)
             return pp_fail(PP_ERR_USAGE,
@@ -204,9 +202,9 @@ PpStatus tokens_open(Data *d)
                            data_option(d, 1), p->input[only].name, p->input[at].name,
                            data_option(d, 0), p->input[p->loss_target].name);
         only = at;
-        TRY(raw_type(o, o->tokens[i].name, &raw));
+        TRY(raw_type(o, o->tokens.at[i].name, &raw));
         d->input[at].sets++;
-        TRY(open_files(d, at, o->tokens[i].file, raw));
+        TRY(open_files(d, at, o->tokens.at[i].file, raw));
     }
     return only < 0 ? PP_OK : open_target(d, only);
 }

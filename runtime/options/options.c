@@ -220,10 +220,10 @@ static PpStatus check_offload(const Options *o)
 
 static PpStatus check_evaluation(const Options *o)
 {
-    int any = o->n_eval_data + o->n_eval_tokens;
+    int any = o->eval_data.n + o->eval_tokens.n;
     if (any && o->mode != MODE_TRAIN)
         return pp_fail(PP_ERR_USAGE, "--eval-%s is for train; here the rows are those of --%s",
-                       o->n_eval_data ? "data" : "tokens", o->n_eval_data ? "data" : "tokens");
+                       o->eval_data.n ? "data" : "tokens", o->eval_data.n ? "data" : "tokens");
     if (o->eval_every && !any)
         return pp_fail(PP_ERR_USAGE, "--eval-every needs --eval-data");
     return PP_OK;
@@ -279,12 +279,12 @@ static PpStatus check_sampling(Options *o)
 {
     if (!o->samples)
         return PP_OK;
-    if (o->n_output)
+    if (o->output.n)
         return pp_fail(PP_ERR_USAGE, "--output %s: sample writes the text; infer writes outputs",
-                       o->output[0].name);
-    if (o->n_tokens || o->shuffle)
+                       o->output.at[0].name);
+    if (o->tokens.n || o->shuffle)
         return pp_fail(PP_ERR_USAGE, "--%s is not for sample, whose texts begin with --prompt",
-                       o->n_tokens ? "tokens" : "shuffle");
+                       o->tokens.n ? "tokens" : "shuffle");
     if (o->prompt && o->prompt_ids)
         return pp_fail(PP_ERR_USAGE, "--prompt and --prompt-ids both say how the text begins");
     if (o->log_json && !strcmp(o->log_json, "-"))
@@ -461,31 +461,4 @@ int options_next_shared(const Options *o, int *i, NumberOption *n)
     return 1;
 }
 
-static void free_pairs(NameFile *list, int n)
-{
-    for (int i = 0; i < n; i++) {
-        union {
-            const char *in;
-            void *out;
-        } any = {list[i].name};
-        free(any.out);
-    }
-    free(list);
-}
-
-void options_free(Options *o)
-{
-    free_pairs(o->data, o->n_data);
-    free_pairs(o->output, o->n_output);
-    free_pairs(o->tokens, o->n_tokens);
-    free_pairs(o->dtype_of, o->n_dtype_of);
-    free_pairs(o->mixes, o->n_mixes);
-    free_pairs(o->eval_data, o->n_eval_data);
-    free_pairs(o->lengths, o->n_lengths);
-    free_pairs(o->pads, o->n_pads);
-    free_pairs(o->eval_lengths, o->n_eval_lengths);
-    free_pairs(o->eval_tokens, o->n_eval_tokens);
-    free(o->no_decay.at);
-    free(o->init.at);
-    free(o->accept.at);
-}
+void options_free(Options *o) { pool_free(&o->pool); }

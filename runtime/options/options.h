@@ -5,6 +5,7 @@
 #define PP_RUN_OPTIONS_H
 
 #include "api/pp.h"
+#include "base/file/memory.h"
 #include "core/status.h"
 #include "optim/loss_scale.h"
 #include "optim/lr.h"
@@ -20,6 +21,11 @@ typedef struct {
 } NameFile;
 
 typedef struct {
+    NameFile *at;
+    int n;
+} Pairs;
+
+typedef struct {
     const char **at;
     int n;
 } Words;
@@ -27,6 +33,7 @@ typedef struct {
 enum { OPTIONS_MAX = 128 };
 
 typedef struct {
+    Pool pool; /* of its lists */
     Mode mode;
     int samples; /* each step draws the next token of every row */
     double temperature;
@@ -46,17 +53,13 @@ typedef struct {
     int64_t memory;        /* bytes that a rank's step may be planned with; 0: any */
     int microbatches;     /* 0: as many as the model's rows ask for */
     int64_t batch, steps; /* 0: all rows; 0: one pass (eval, infer), 1 (train) */
-    NameFile *data, *output, *tokens;
-    NameFile *lengths, *eval_lengths; /* where lengths vary, of each row */
-    int n_lengths, n_eval_lengths;
-    NameFile *pads; /* a value in place of a file */
-    int n_pads;
+    Pairs data, output, tokens;
+    Pairs lengths, eval_lengths; /* where lengths vary, of each row */
+    Pairs pads; /* a value in place of a file */
     int64_t by_length; /* steps whose rows go by length; 0: none do */
-    NameFile *dtype_of; /* of files of tokens without a header: u16, i32, i64 in place of a file */
-    NameFile *mixes; /* of an input's files, weights in place of a file */
-    int n_data, n_output, n_tokens, n_dtype_of, n_mixes;
-    NameFile *eval_data, *eval_tokens; /* of evaluation passes in a training */
-    int n_eval_data, n_eval_tokens;
+    Pairs dtype_of; /* of files of tokens without a header: u16, i32, i64 in place of a file */
+    Pairs mixes; /* of an input's files, weights in place of a file */
+    Pairs eval_data, eval_tokens; /* of evaluation passes in a training */
     int64_t eval_every; /* steps from one to the next; 0: one after the last */
     int evaluates;      /* these options are those of such passes: exec/evaluate.c */
     int mask; /* --debug-mask-minibatches */

@@ -69,41 +69,20 @@ static PpStatus parse_bytes(const Spec *s, const char *v, void *at)
     return PP_OK;
 }
 
-/* Where in Options stands how many a list of pairs has. */
-static size_t count_of(const Spec *s)
-{
-    return s->at == AT(data)           ? AT(n_data)
-           : s->at == AT(tokens)       ? AT(n_tokens)
-           : s->at == AT(dtype_of)     ? AT(n_dtype_of)
-           : s->at == AT(mixes)        ? AT(n_mixes)
-           : s->at == AT(eval_data)    ? AT(n_eval_data)
-           : s->at == AT(eval_tokens)  ? AT(n_eval_tokens)
-           : s->at == AT(lengths)      ? AT(n_lengths)
-           : s->at == AT(pads)         ? AT(n_pads)
-           : s->at == AT(eval_lengths) ? AT(n_eval_lengths)
-                                       : AT(n_output);
-}
-
-static PpStatus parse_pair(const Spec *s, const char *v, NameFile **list, int *n)
+static PpStatus parse_pair(Options *o, const Spec *s, const char *v, Pairs *list)
 {
     const char *eq = strchr(v, '=');
     if (!eq || eq == v || !eq[1])
         return pp_fail(PP_ERR_USAGE, "--%s %s: expected %s", s->name, v, s->value);
-    NameFile *grown = realloc(*list, (size_t)(*n + 1) * sizeof *grown);
-    if (!grown)
-        return pp_fail(PP_ERR_IO, "out of memory");
-    *list = grown;
-    grown[*n].name = strndup(v, (size_t)(eq - v));
-    if (!grown[*n].name)
+    const NameFile one = {pool_text(&o->pool, v, (size_t)(eq - v)), eq + 1};
+    if (!one.name)
         return pp_no_memory();
-    grown[*n].file = eq + 1;
     int files = s->at == AT(data) || s->at == AT(tokens) || s->at == AT(eval_data) ||
                 s->at == AT(eval_tokens); /* an input's follow one another */
-    for (int i = 0; i < *n && !files; i++)
-        if (!strcmp(grown[i].name, grown[*n].name))
-            return pp_fail(PP_ERR_USAGE, "--%s %s is given twice", s->name, grown[i].name);
-    ++*n;
-    return PP_OK;
+    for (int i = 0; i < list->n && !files; i++)
+        if (!strcmp(list->at[i].name, one.name))
+            return pp_fail(PP_ERR_USAGE, "--%s %s is given twice", s->name, one.name);
+    return pp_add(&o->pool, &list->at, &list->n, &one, sizeof one);
 }
 
 /* name(i): the names that the option takes, NULL past the end. */
@@ -129,23 +108,13 @@ static const char *offload_name(int i)
 
 static const char *nonfinite_name(int i) { return i == 0 ? "stop" : i == 1 ? "skip" : NULL; }
 
-static PpStatus add_word(Words *w, const char *v)
-{
-    const char **grown = realloc(w->at, (size_t)(w->n + 1) * sizeof *grown);
-    if (!grown)
-        return pp_no_memory();
-    w->at = grown;
-    w->at[w->n++] = v;
-    return PP_OK;
-}
-
 PpStatus option_apply(Options *o, const Spec *s, const char *v)
 {
     void *at = (char *)o + s->at;
     switch (kind_of(s)) {
     case K_TEXT: memcpy(at, &v, sizeof v); return PP_OK;
     case K_FLAG: *(int *)at = 1; return PP_OK;
-    case K_PAIR: return parse_pair(s, v, at, (void *)((char *)o + count_of(s)));
+    case K_PAIR: return parse_pair(o, s, v, at);
     case K_OPTIMIZER:
         return optim_find(v, &o->optimizer) ? PP_OK : unknown_optimizer(v);
     case K_PLACEMENT:
@@ -163,7 +132,7 @@ PpStatus option_apply(Options *o, const Spec *s, const char *v)
     }
     case K_LR_SCHEDULE: return choose(at, "schedule of the learning rate", v, lr_schedule_name);
     case K_NONFINITE: return choose(at, "way on", v, nonfinite_name);
-    case K_LIST: return add_word(at, v);
+    case K_LIST: return pp_add(&o->pool, &((Words *)at)->at, &((Words *)at)->n, &v, sizeof v);
     case K_SEED: o->shuffle |= s->at == AT(shuffle_seed); return parse_number(s, v, at);
     case K_INT:
     case K_LONG:
@@ -210,15 +179,13 @@ static char *list_text(const Words *w)
 static char *pairs_text(const Options *o, const Spec *s, int files)
 {
     Memory text;
-    NameFile *pair;
-    int n;
-    memcpy(&pair, (const char *)o + s->at, sizeof pair);
-    memcpy(&n, (const char *)o + count_of(s), sizeof n);
+    Pairs list;
+    memcpy(&list, (const char *)o + s->at, sizeof list);
     FILE *f = memory_open(&text);
-    for (int i = 0; f && i < n; i++)
-        fprintf(f, "%s%s%s%s", i ? " " : "", pair[i].name, files ? "=" : "",
-                files ? pair[i].file : "");
-    if (f && !n)
+    for (int i = 0; f && i < list.n; i++)
+        fprintf(f, "%s%s%s%s", i ? " " : "", list.at[i].name, files ? "=" : "",
+                files ? list.at[i].file : "");
+    if (f && !list.n)
         fputs("none", f);
     return memory_close(f, &text) ? NULL : text.at;
 }
