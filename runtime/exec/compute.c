@@ -4,28 +4,26 @@
  */
 #include "exec.h"
 
-static void copy(Rank *r, void *to, const void *from, int64_t bytes)
+/* Running statistics of a stage to where they are kept aside, or back. */
+static void copy_statistics(Rank *r, const PpStage *st, char *param, int back)
 {
-    r->dev.op->copy(&r->dev, r->dev.current, to, from, bytes);
+    char *kept = r->plan.stat_copy;
+    for (const PpParam *q = st->param; q < st->param + st->n_param; q++)
+        if (q->stat) {
+            char *at = param + q->offset;
+            r->dev.op->copy(&r->dev, r->dev.current, back ? at : kept, back ? kept : at,
+                            q->t.bytes);
+            kept += align_up(q->t.bytes);
+        }
 }
 
 /* A forward that leaves running statistics as they are: once more, for the backward that comes,
  * they have moved already; of a replica's later groups, they are those of the first one. */
 static void forward_aside(Rank *r, const StagePlan *rs, const PpCtx *c)
 {
-    char *kept = r->plan.stat_copy;
-    for (int k = 0; k < rs->st->n_param; k++)
-        if (rs->st->param[k].stat) {
-            copy(r, kept, c->param + rs->st->param[k].offset, rs->st->param[k].t.bytes);
-            kept += align_up(rs->st->param[k].t.bytes);
-        }
+    copy_statistics(r, rs->st, c->param, 0);
     rs->st->forward(c);
-    kept = r->plan.stat_copy;
-    for (int k = 0; k < rs->st->n_param; k++)
-        if (rs->st->param[k].stat) {
-            copy(r, c->param + rs->st->param[k].offset, kept, rs->st->param[k].t.bytes);
-            kept += align_up(rs->st->param[k].t.bytes);
-        }
+    copy_statistics(r, rs->st, c->param, 1);
 }
 
 /* parts: as of an R */
@@ -50,52 +48,61 @@ static void timed(Rank *r, const PpStage *st, int function, void (*run)(const Pp
     profile_end();
 }
 
-/* B: in one, but where a user's own function is its second half. */
-static void backward(Rank *r, const PpStage *st, const PpCtx *c)
+/* B: in one, but where a user's own function is its second half; I, W. */
+static void backward(Rank *r, const PpStage *st, int type, const PpCtx *c)
 {
-    if (!plan_own_weight(st)) {
+    const int own = plan_own_weight(st);
+    if (type == SA_B && !own)
         timed(r, st, PP_TIMED_BACKWARD, st->backward, c);
-        return;
-    }
-    timed(r, st, PP_TIMED_INPUT, st->backward_input, c);
-    (*st->own_weight)(c);
+    else if (type != SA_W)
+        timed(r, st, PP_TIMED_INPUT, st->backward_input, c);
+    if (type != SA_I && own)
+        (*st->own_weight)(c);
+    else if (type == SA_W)
+        timed(r, st, PP_TIMED_WEIGHT, st->backward_weight, c);
 }
 
-/* What a stage's function is handed for a microbatch: its blocks, its messages, which rows it is.
- */
-static PpCtx context(Rank *r, const Op *op, int64_t step)
+PpCtx stage_context(Rank *r, const Op *op, int64_t step)
 {
     const StagePlan *rs = &r->plan.stage[op->local];
     StageRun *own = &r->stage[op->local];
-    const PpStage *st = rs->st;
     const ParamBlock here = param_block(r, op->local);
-    const int64_t *row0 = data_pass(&r->data, step, r->pass);
-    int m = op->a.microbatch, is_forward = op->a.type == SA_F;
     PpCtx c = {
-        .rows = row0[m + 1] > row0[m] ? data_computed(&r->data, step, exec_in_step(r, m)) : 0,
-        .length = r->feed.length[m],
-        .stage = st->index,
-        .microbatch = m,
+        .stage = rs->st->index,
         .param = here.param,
         .grad = here.grad,
         .constants = rs->constants,
         .half = here.half,
-        .stash = (is_forward ? rs->stash : rs->stash_kept)[m],
-        .saved = rs->saved[m],
         .work = r->plan.slots + op->work,
-        .in = rs->in + (int64_t)m * st->n_input,
-        .out = (is_forward ? rs->out : rs->out_kept) + (int64_t)m * st->n_output,
-        .dy = rs->dy + (int64_t)m * st->n_dy,
-        .dx = rs->dx + (int64_t)m * st->n_dx,
         .seed = r->run->opt->seed,
         .step = (uint64_t)step,
-        .row0 = (uint64_t)(row0[m] - data_before(&r->data, step, exec_in_step(r, m))),
         .stream = own->handles.stream,
         .blas = own->handles.blas,
         .state = own->state,
         .mesh = &own->mesh,
     };
     members_number(r, &c);
+    return c;
+}
+
+/* Of a microbatch: and its messages, which rows it is. */
+static PpCtx context(Rank *r, const Op *op, int64_t step)
+{
+    const StagePlan *rs = &r->plan.stage[op->local];
+    const PpStage *st = rs->st;
+    const int64_t *row0 = data_pass(&r->data, step, r->pass);
+    int m = op->a.microbatch, is_forward = op->a.type == SA_F;
+    PpCtx c = stage_context(r, op, step);
+    c.rows = row0[m + 1] > row0[m] ? data_computed(&r->data, step, exec_in_step(r, m)) : 0;
+    c.row0 = (uint64_t)(row0[m] - data_before(&r->data, step, exec_in_step(r, m)));
+    c.length = r->feed.length[m];
+    c.microbatch = m;
+    c.stash = (is_forward ? rs->stash : rs->stash_kept)[m];
+    c.saved = rs->saved[m];
+    c.in = rs->in + (int64_t)m * st->n_input;
+    c.out = (is_forward ? rs->out : rs->out_kept) + (int64_t)m * st->n_output;
+    c.dy = rs->dy + (int64_t)m * st->n_dy;
+    c.dx = rs->dx + (int64_t)m * st->n_dx;
     for (int k = 0; k < st->n_again; k++)
         c.again[k] = (is_forward ? rs->part : rs->part_kept)[(int64_t)m * st->n_again + k];
     return c;
@@ -149,32 +156,16 @@ PpStatus compute(Rank *r, const Op *op, int64_t step)
         *loss = op->a.type == SA_F && !r->stopped ? 0 : *loss;
         return PP_OK;
     }
-    if (op->a.type == SA_B || op->a.type == SA_I || op->a.type == SA_W)
+    const int goes_back = op->a.type != SA_F && op->a.type != SA_R;
+    if (goes_back)
         await_outputs(r, op->local);
-    switch (op->a.type) {
-    case SA_F: forward(r, op, &c, step); break;
-    case SA_R:
-        if (st->has_backward)
-            recompute(r, rs, op->again, &c);
-        break;
-    case SA_B:
-        if (st->has_backward)
-            backward(r, st, &c);
-        break;
-    case SA_I:
-        if (st->has_backward)
-            timed(r, st, PP_TIMED_INPUT, st->backward_input, &c);
-        break;
-    case SA_W:
-        if (st->has_backward && plan_own_weight(st))
-            (*st->own_weight)(&c);
-        else if (st->has_backward)
-            timed(r, st, PP_TIMED_WEIGHT, st->backward_weight, &c);
-        break;
-    default: return PP_ERR_BUG;
-    }
-    if (r->seek.on && r->seek.microbatch < 0 && st->has_backward &&
-        (op->a.type == SA_B || op->a.type == SA_I || op->a.type == SA_W))
+    if (op->a.type == SA_F)
+        forward(r, op, &c, step);
+    else if (st->has_backward && !goes_back)
+        recompute(r, rs, op->again, &c);
+    else if (st->has_backward)
+        backward(r, st, op->a.type, &c);
+    if (r->seek.on && r->seek.microbatch < 0 && st->has_backward && goes_back)
         seek_backward(r, op, &c, data_pass(&r->data, step, r->pass)[m]);
     return r->stage[op->local].mesh.status;
 }

@@ -341,6 +341,8 @@ PpStatus members_sum(Rank *r, const Transfer *t, char *work); /* DO_MEMBERS */
 PpStatus members_log(Rank *r);
 
 /* compute.c */
+/* What a stage's function is handed whatever the rows: its blocks, handles, members, the step */
+PpCtx stage_context(Rank *r, const Op *op, int64_t step);
 PpStatus compute(Rank *r, const Op *op, int64_t step);
 
 /* forward_done.c: outputs and loss of the pass's microbatch m to the host */

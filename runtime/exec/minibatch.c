@@ -39,29 +39,13 @@ static void copy_rows(Rank *r, const Rows *w, char *whole, char *one, int gather
 static PpCtx context(Rank *r, const Op *op, int64_t step, int64_t rows)
 {
     const StagePlan *rs = &r->plan.stage[op->local];
-    StageRun *own = &r->stage[op->local];
     const Gathered *g = rs->whole;
-    const ParamBlock here = param_block(r, op->local);
-    PpCtx c = {
-        .rows = rows,
-        .stage = rs->st->index,
-        .param = here.param,
-        .grad = here.grad,
-        .constants = rs->constants,
-        .half = here.half,
-        .stash = g->stash,
-        .work = r->plan.slots + op->work,
-        .in = g->in,
-        .out = g->out,
-        .dx = g->dx,
-        .seed = r->run->opt->seed,
-        .step = (uint64_t)step,
-        .stream = own->handles.stream,
-        .blas = own->handles.blas,
-        .state = own->state,
-        .mesh = &own->mesh,
-    };
-    members_number(r, &c);
+    PpCtx c = stage_context(r, op, step);
+    c.rows = rows;
+    c.stash = g->stash;
+    c.in = g->in;
+    c.out = g->out;
+    c.dx = g->dx;
     for (int k = 0; k < rs->st->minibatch->n_again; k++)
         c.again[k] = g->part[k];
     return c;

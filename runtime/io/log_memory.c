@@ -90,12 +90,12 @@ static void print_half(const MemoryReport *all, int ranks)
     }
 }
 
-/* What of a microbatch's stash is computed again; 0: nothing. */
-static int32_t again(const SchedRow *row, int stage, int m)
+/* What an action of the type says of a microbatch; 0: there is none. */
+static int32_t said(const SchedRow *row, int type, int stage, int m)
 {
     for (int i = 0; i < row->n; i++)
-        if (row->a[i].type == SA_R && row->a[i].stage == stage && row->a[i].microbatch == m)
-            return row->a[i].peer;
+        if (row->a[i].type == type && row->a[i].stage == stage && row->a[i].microbatch == m)
+            return type == SA_R ? row->a[i].peer : 1;
     return 0;
 }
 
@@ -111,65 +111,46 @@ static void print_parts(int32_t parts)
         }
 }
 
+/* `stage 0: 0-2 whole, 3 parts 0+2, stage 2: 0 whole', or of others than R `stage 0: 0-5 7, stage
+ * 2: 0': the microbatches of a rank of which an action of the type says something. */
+static void print_runs(const Schedule *s, int pipe, int type)
+{
+    const SchedRow *row = &s->row[pipe];
+    int named = -1;
+    for (int stage = 0; stage < s->stages; stage++)
+        for (int m = 0, last; s->rank_of[stage] == pipe && m < s->microbatches; m = last + 1) {
+            const int32_t of = said(row, type, stage, m);
+            last = m;
+            if (!of)
+                continue;
+            while (last + 1 < s->microbatches && said(row, type, stage, last + 1) == of)
+                last++;
+            if (stage != named)
+                printf("%sstage %d: ", named < 0 ? "" : ", ", stage);
+            else
+                printf(type == SA_R ? ", " : " ");
+            named = stage;
+            printf(last > m ? "%d-%d" : "%d", m, last);
+            if (type == SA_R)
+                print_parts(of);
+        }
+}
+
 /* `rank 0 recomputes stage 0: 0-2 whole, 3 parts 0+2; 123456 operations a step, 3.20 % more` */
 static void print_recomputed(const Schedule *s, const Options *o, int pipe, int rank,
                              const MemoryReport *m)
 {
-    const SchedRow *row = &s->row[pipe];
-    int any = 0, named = -1;
-    for (int stage = 0; stage < s->stages; stage++)
-        for (int mb = 0; s->rank_of[stage] == pipe && mb < s->microbatches; mb++) {
-            int32_t parts = again(row, stage, mb);
-            int last = mb;
-            if (!parts)
-                continue;
-            while (last + 1 < s->microbatches && again(row, stage, last + 1) == parts)
-                last++;
-            if (!any++)
-                printf("rank %d recomputes", rank);
-            else
-                putchar(',');
-            if (stage != named)
-                printf(" stage %d:", named = stage);
-            printf(last > mb ? " %d-%d" : " %d", mb, last);
-            print_parts(parts);
-            mb = last;
-        }
-    double rest = m->operations - m->recomputed;
-    if (any)
+    const double rest = m->operations - m->recomputed;
+    int any = 0;
+    for (int i = 0; i < s->row[pipe].n; i++)
+        any |= s->row[pipe].a[i].type == SA_R && s->row[pipe].a[i].peer;
+    if (any) {
+        printf("rank %d recomputes ", rank);
+        print_runs(s, pipe, SA_R);
         printf("; %.0f operations a step, %.2f %% more\n", m->recomputed,
                rest > 0 ? 100 * m->recomputed / rest : 0);
-    else if (o->recompute && strcmp(o->recompute, "never") != 0)
+    } else if (o->recompute && strcmp(o->recompute, "never") != 0) {
         printf("rank %d recomputes nothing\n", rank);
-}
-
-static int offloads(const SchedRow *row, int stage, int m)
-{
-    for (int i = 0; i < row->n; i++)
-        if (row->a[i].type == SA_OFFLOAD && row->a[i].stage == stage && row->a[i].microbatch == m)
-            return 1;
-    return 0;
-}
-
-/* `stage 0: 0-5 7, stage 2: 0` */
-static void print_offloaded(const Schedule *s, int pipe)
-{
-    const SchedRow *row = &s->row[pipe];
-    const char *comma = "";
-    for (int stage = 0; stage < s->stages; stage++) {
-        int any = 0;
-        for (int m = 0; s->rank_of[stage] == pipe && m < s->microbatches; m++) {
-            int last = m;
-            if (!offloads(row, stage, m))
-                continue;
-            while (last + 1 < s->microbatches && offloads(row, stage, last + 1))
-                last++;
-            if (!any++)
-                printf("%sstage %d:", comma, stage);
-            printf(last > m ? " %d-%d" : " %d", m, last);
-            m = last;
-            comma = ", ";
-        }
     }
 }
 
@@ -200,7 +181,7 @@ static void print_store(const Schedule *s, const Options *o, int pipe, int rank,
         return;
     }
     printf("rank %d offload: %d of %d stashes (", rank, m->offloaded, stages * s->microbatches);
-    print_offloaded(s, pipe);
+    print_runs(s, pipe, SA_OFFLOAD);
     printf("), %" PRId64 " bytes out and back a step, %" PRId64 " bytes %s%s\n", m->bytes.moved,
            m->bytes.store, m->where[0] ? "of pinned host memory" : "in ",
            m->where[0] ? "" : o->offload_dir);
