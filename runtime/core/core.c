@@ -1,5 +1,5 @@
 /*
- * core.c - sizes of tensors, the clock.
+ * core.c - sizes of tensors, memory of pools, the clock.
  */
 #include "core.h"
 
@@ -75,6 +75,18 @@ PpStatus pp_add(Pool *p, void *list, int *n, const void *one, size_t size)
         return pp_no_memory();
     memcpy(added, one, size);
     return PP_OK;
+}
+
+static int by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+double pp_median(double *of, int n)
+{
+    qsort(of, (size_t)n, sizeof *of, by_value);
+    return n ? of[n / 2] : 0;
 }
 
 double pp_now(void)

@@ -51,6 +51,7 @@ PpStatus pp_take(Pool *p, void *to, int64_t n, size_t size);
 /* One more element behind the n of the array that `list` points to, all of them the pool's: a copy. */
 PpStatus pp_add(Pool *p, void *list, int *n, const void *one, size_t size);
 double pp_now(void); /* seconds, monotonic */
+double pp_median(double *of, int n); /* sorts them; of none: 0 */
 
 /* To PP_ALIGN. */
 static inline int64_t align_up(int64_t bytes)

@@ -43,12 +43,6 @@ typedef struct {
     pthread_t thread;
 } Measurer;
 
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 /* There and back, once. */
 static PpStatus pass(Group *g, int peer, char *buf, int64_t bytes)
 {
@@ -71,8 +65,7 @@ static PpStatus median_pass(Group *g, int peer, char *buf, int64_t bytes, int tr
         TRY(pass(g, peer, buf, bytes));
         took[i] = (pp_now() - begin) / 2;
     }
-    qsort(took, (size_t)tries, sizeof *took, by_value);
-    *seconds = took[tries / 2];
+    *seconds = pp_median(took, tries);
     return PP_OK;
 }
 
@@ -113,8 +106,7 @@ static PpStatus store(Measurer *m, char *buf)
         took[i] = pp_now() - begin;
     }
     close(fd);
-    qsort(took, TRIES, sizeof *took, by_value);
-    m->store = 2.0 * STORED * LONG / took[TRIES / 2];
+    m->store = 2.0 * STORED * LONG / pp_median(took, TRIES);
     return s;
 }
 

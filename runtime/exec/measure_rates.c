@@ -449,12 +449,6 @@ static void rates_of(const double *seconds, const double *forward, double *rate)
     memcpy(rate, all, sizeof all);
 }
 
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 /* Of a run, in 2 ms at least; the first one, after other work, finds no caches. */
 static double seconds_of(void (*run)(Room *), Room *r)
 {
@@ -534,10 +528,8 @@ PpStatus measure_rates(Group *g, int threads, double *rate)
         for (int k = 0; k < MEASURED_RATES && s == PP_OK; k++)
             all[k][i] = one[k];
     }
-    for (int k = 0; k < MEASURED_RATES && s == PP_OK; k++) {
-        qsort(all[k], ROUNDS, sizeof **all, by_value);
-        rate[k] = all[k][ROUNDS / 2];
-    }
+    for (int k = 0; k < MEASURED_RATES && s == PP_OK; k++)
+        rate[k] = pp_median(all[k], ROUNDS);
     if (r.conv)
         pp_conv_close(r.conv);
     if (r.pool)

@@ -102,19 +102,11 @@ void watchdog_step(Watchdog *w, int64_t step)
     pthread_mutex_unlock(&w->lock);
 }
 
-static int ascending(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 static double median(const Watchdog *w)
 {
-    double sorted[MEDIAN];
-    int n = w->steps < MEDIAN ? w->steps : MEDIAN;
-    memcpy(sorted, w->last, sizeof sorted);
-    qsort(sorted, (size_t)n, sizeof *sorted, ascending);
-    return n ? sorted[n / 2] : 0;
+    double last[MEDIAN];
+    memcpy(last, w->last, sizeof last);
+    return pp_median(last, w->steps < MEDIAN ? w->steps : MEDIAN);
 }
 
 static double age(double now, double at) { return at < 0 ? -1 : now - at; }

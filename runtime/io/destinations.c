@@ -21,26 +21,6 @@ enum { HEADER = 256 }; /* of an .npy file; of a tensor in a safetensors file, ab
 
 /* ---- apart from what is read, and from each other ---- */
 
-/* The part of a path before its last component. */
-static void parent(char *path)
-{
-    char *end = path + strlen(path);
-    while (end > path + 1 && end[-1] == '/')
-        *--end = 0;
-    char *slash = strrchr(path, '/');
-    if (!slash)
-        strcpy(path, ".");
-    else
-        slash[slash == path] = 0;
-}
-
-static int same_file(const char *a, const char *b)
-{
-    struct stat x, y;
-    return !stat(a, &x) && !stat(b, &y) && x.st_dev == y.st_dev && x.st_ino == y.st_ino &&
-           !S_ISCHR(x.st_mode);
-}
-
 /* Two names of one file, or, where there is none yet, the same name in one folder. */
 static int same_place(const char *a, const char *b)
 {
@@ -48,12 +28,12 @@ static int same_place(const char *a, const char *b)
     const char *last_a = strrchr(a, '/'), *last_b = strrchr(b, '/');
     if (!access(a, F_OK) || !access(b, F_OK) ||
         strcmp(last_a ? last_a + 1 : a, last_b ? last_b + 1 : b))
-        return same_file(a, b);
+        return files_same(a, b);
     snprintf(x, sizeof x, "%s", a);
     snprintf(y, sizeof y, "%s", b);
-    parent(x);
-    parent(y);
-    return same_file(x, y);
+    folder_above(x);
+    folder_above(y);
+    return files_same(x, y);
 }
 
 static PpStatus folder_apart(const Options *o, const Index *from, const char *option,
@@ -147,7 +127,7 @@ static PpStatus try_file(Held *h, const char *option, const char *path, int64_t 
         if (!S_ISREG(sb.st_mode))
             return PP_OK;
     }
-    parent(folder);
+    folder_above(folder);
     return try_room(h, option, path, folder, bytes);
 }
 
@@ -163,7 +143,7 @@ static PpStatus try_folder(Held *h, const char *option, const char *path, int64_
             return no(option, folder, bytes, errno);
         if (!strcmp(folder, ".") || !strcmp(folder, "/"))
             return no(option, path, bytes, ENOENT);
-        parent(folder);
+        folder_above(folder);
     }
     return S_ISDIR(sb.st_mode) ? try_room(h, option, path, folder, bytes)
                                : no(option, folder, bytes, ENOTDIR);

@@ -71,6 +71,8 @@ PpStatus grads_write(const Plan *p, HostCopy *h, Group *members, const char *fol
 PpStatus grads_settle(const Plan *p, const char *folder, PpStatus written);
 
 /* folders.c */
+void folder_above(char *path); /* drops the last component */
+int files_same(const char *a, const char *b); /* two names of what is there */
 PpStatus folder_make(const char *path);
 PpStatus folder_sync(const char *path);
 

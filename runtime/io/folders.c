@@ -1,5 +1,5 @@
 /*
- * folders.c - folders made with their parents, made durable.
+ * folders.c - names of files and folders; folders made with their parents, made durable.
  */
 #include "files.h"
 
@@ -9,6 +9,25 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+void folder_above(char *path)
+{
+    char *end = path + strlen(path);
+    while (end > path + 1 && end[-1] == '/')
+        *--end = 0;
+    char *slash = strrchr(path, '/');
+    if (!slash)
+        strcpy(path, ".");
+    else
+        slash[slash == path] = 0;
+}
+
+int files_same(const char *a, const char *b)
+{
+    struct stat x, y;
+    return !stat(a, &x) && !stat(b, &y) && x.st_dev == y.st_dev && x.st_ino == y.st_ino &&
+           !S_ISCHR(x.st_mode);
+}
 
 PpStatus folder_make(const char *path)
 {

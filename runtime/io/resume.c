@@ -14,13 +14,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static int same_folder(const char *a, const char *b)
-{
-    struct stat x, y;
-    return !strcmp(a, b) || (!stat(a, &x) && !stat(b, &y) && x.st_dev == y.st_dev &&
-                             x.st_ino == y.st_ino);
-}
-
 /* ---- the model ---- */
 
 static void shape_text(char *to, size_t n, int dtype, int rank, const int64_t *dim)
@@ -106,7 +99,7 @@ PpStatus resume_open(Index *x, const PpPlan *model, const Options *o, int64_t be
     TRY(open_newest(x, "--resume", o->resume, below));
     if (x->path)
         return same_model(x, model);
-    return o->checkpoint && same_folder(o->resume, o->checkpoint)
+    return o->checkpoint && files_same(o->resume, o->checkpoint)
                ? PP_OK
                : pp_fail(PP_ERR_IO,
                          "--resume %s: no checkpoint there: neither index.json nor a folder "
@@ -237,20 +230,6 @@ PpStatus resume_real(const Index *x, const char *key, double *value)
 
 /* ---- where the run writes ---- */
 
-/* The folder that the checkpoint lies in. */
-static void parent(char *path, size_t n, const char *step)
-{
-    snprintf(path, n, "%s", step);
-    size_t at = strlen(path);
-    while (at > 1 && path[at - 1] == '/')
-        path[--at] = 0;
-    char *slash = strrchr(path, '/');
-    if (!slash)
-        snprintf(path, n, ".");
-    else
-        slash[slash == path] = 0;
-}
-
 PpStatus resume_place(const Index *x, const Options *o, int64_t below)
 {
     int n;
@@ -260,9 +239,9 @@ PpStatus resume_place(const Index *x, const Options *o, int64_t below)
     free(step);
     if (last < 0)
         return PP_OK;
-    if (x->path)
-        parent(from, sizeof from, x->path);
-    if (!x->path || !same_folder(from, o->checkpoint))
+    snprintf(from, sizeof from, "%s", x->path ? x->path : "");
+    folder_above(from);
+    if (!x->path || !files_same(from, o->checkpoint))
         return pp_fail(PP_ERR_MODEL,
                        "--checkpoint %s: it holds step_%" PRId64
                        " of another run: continue it with --resume %s, or name another folder",

@@ -306,14 +306,39 @@ static Part middle(const PpBegun *a, int i)
     return (Part){i * block, a->outer, a->members * block, 1, block, block};
 }
 
+/* The part of each member's. */
+typedef Part PartOf(const PpBegun *a, int member);
+
+/* Of the operand each other member gets its part. */
+static void give_parts(PpBegun *a, int k, PartOf *part, void (*then)(PpBegun *a))
+{
+    const Part own = part(a, a->own), one = packed(&own);
+    const int64_t bytes = part_bytes(&own), room = align_up(bytes);
+    const int others = a->members - 1;
+    for (int j = 0; j < others; j++) {
+        const Part theirs = part(a, member_of(a, j));
+        copy_part(a, a->work + (others + j) * room, &one, a->in, &theirs);
+        set_receive(a, j, a->work + j * room, bytes);
+        set_send(a, j, a->work + (others + j) * room, bytes);
+    }
+    go(a, k, then);
+}
+
+/* What has come of each is its part of the result; own: where this member's is in the operand. */
+static void join_parts(const PpBegun *a, PartOf *part, const Part *own, const Part *one)
+{
+    Part to = part(a, a->own);
+    copy_part(a, a->out, &to, a->in, own);
+    for (int j = 0; j < a->members - 1; j++) {
+        to = part(a, member_of(a, j));
+        copy_part(a, a->out, &to, a->work + j * align_up(part_bytes(one)), one);
+    }
+}
+
 static void put_together(PpBegun *a)
 {
-    Part own = middle(a, a->own), one = packed(&own);
-    copy_part(a, a->out, &own, a->in, &one);
-    for (int j = 0; j < a->members - 1; j++) {
-        Part theirs = middle(a, member_of(a, j));
-        copy_part(a, a->out, &theirs, a->work + j * align_up(part_bytes(&own)), &one);
-    }
+    const Part own = middle(a, a->own), one = packed(&own);
+    join_parts(a, middle, &one, &one);
 }
 
 void pp_all_gather(const PpCtx *c, int k, const void *in, void *out, void *work, int64_t outer,
@@ -349,16 +374,7 @@ void pp_reduce_scatter(const PpCtx *c, int k, const void *in, void *out, void *w
         return;
     a->outer = outer;
     a->block = block;
-    Part own = middle(a, a->own), one = packed(&own);
-    int64_t bytes = part_bytes(&own), room = align_up(bytes);
-    int others = a->members - 1;
-    for (int j = 0; j < others; j++) {
-        Part theirs = middle(a, member_of(a, j));
-        copy_part(a, a->work + (others + j) * room, &one, a->in, &theirs);
-        set_receive(a, j, a->work + j * room, bytes);
-        set_send(a, j, a->work + (others + j) * room, bytes);
-    }
-    go(a, k, add_scattered);
+    give_parts(a, k, middle, add_scattered);
 }
 
 /* Of a tensor [a, d, b, e, f], 1 / members of dimension d or of dimension e: of the one that is
@@ -371,15 +387,13 @@ static Part along(const PpBegun *c, int by_d, int i)
                 : (Part){i * run, s->a, rows * n * run, rows, n * run, run};
 }
 
+static Part across_in(const PpBegun *a, int i) { return along(a, !a->five.first, i); }
+static Part across_out(const PpBegun *a, int i) { return along(a, a->five.first, i); }
+
 static void put_across(PpBegun *a)
 {
-    Part own = along(a, !a->five.first, a->own), one = packed(&own),
-         to = along(a, a->five.first, a->own);
-    copy_part(a, a->out, &to, a->in, &own);
-    for (int j = 0; j < a->members - 1; j++) {
-        to = along(a, a->five.first, member_of(a, j));
-        copy_part(a, a->out, &to, a->work + j * align_up(part_bytes(&own)), &one);
-    }
+    const Part own = across_in(a, a->own), one = packed(&own);
+    join_parts(a, across_out, &own, &one);
 }
 
 void pp_all_to_all(const PpCtx *c, int k, const void *in, void *out, void *work, int64_t a,
@@ -389,16 +403,7 @@ void pp_all_to_all(const PpCtx *c, int k, const void *in, void *out, void *work,
     if (!x)
         return;
     x->five = (PpFive){a, d, b, e, f, first};
-    Part own = along(x, !first, x->own), one = packed(&own);
-    int64_t bytes = part_bytes(&own), room = align_up(bytes);
-    int others = x->members - 1;
-    for (int j = 0; j < others; j++) {
-        Part theirs = along(x, !first, member_of(x, j));
-        copy_part(x, x->work + (others + j) * room, &one, x->in, &theirs);
-        set_receive(x, j, x->work + j * room, bytes);
-        set_send(x, j, x->work + (others + j) * room, bytes);
-    }
-    go(x, k, put_across);
+    give_parts(x, k, across_in, put_across);
 }
 
 void pp_shard(const PpCtx *c, int k, const void *in, void *out, int64_t outer, int64_t block)

@@ -7,7 +7,7 @@
  * adds in the same order.  All else is done element by element.
  */
 #include "api/pp.h"
-#include "api/pp_half.h"
+#include "core/number.h"
 #include "optim/optim.h"
 
 #include <math.h>
@@ -31,21 +31,11 @@ void optim_cpu_add(void *to, const void *from, int64_t n, int dtype)
         a[i] += b[i];
 }
 
-static void round_some(uint16_t *to, const float *from, int64_t n, int type)
-{
-    if (type == PP_BF16)
-        for (int64_t i = 0; i < n; i++)
-            to[i] = pp_to_bf16(from[i]);
-    else
-        for (int64_t i = 0; i < n; i++)
-            to[i] = pp_to_f16(from[i]);
-}
-
 void optim_cpu_round(uint16_t *to, const float *from, int64_t n, int type)
 {
 #pragma omp parallel for schedule(static) if (n > 65536)
     for (int64_t i = 0; i < n; i += BLOCK)
-        round_some(to + i, from + i, n - i < BLOCK ? n - i : BLOCK, type);
+        half_round(type, from + i, n - i < BLOCK ? n - i : BLOCK, to + i);
 }
 
 /* ---- norms ---- */

@@ -9,8 +9,8 @@
  * weights' gradient is float32 (pp.h).  Scratch memory is one block for all convolutions of a
  * PpLibrary, as large as the largest needs.
  */
-#include "api/pp_half.h"
 #include "core/core.h"
+#include "core/number.h"
 #include "device/cpu/cpu.h"
 #include "device/cpu/conv_lines.h"
 #include "device/cpu/conv_narrow.h"
@@ -21,30 +21,6 @@
 #include <string.h>
 
 _Thread_local PpLibrary *pp_library;
-
-static void bf16_widen(float *to, const uint16_t *from, int64_t n)
-{
-    for (int64_t i = 0; i < n; i++)
-        to[i] = pp_from_bf16(from[i]);
-}
-
-static void bf16_narrow(uint16_t *to, const float *from, int64_t n)
-{
-    for (int64_t i = 0; i < n; i++)
-        to[i] = pp_to_bf16(from[i]);
-}
-
-static void f16_widen(float *to, const uint16_t *from, int64_t n)
-{
-    for (int64_t i = 0; i < n; i++)
-        to[i] = pp_from_f16(from[i]);
-}
-
-static void f16_narrow(uint16_t *to, const float *from, int64_t n)
-{
-    for (int64_t i = 0; i < n; i++)
-        to[i] = pp_to_f16(from[i]);
-}
 
 /* What conv_depthwise.h takes of the direct ones: float32's alone. */
 static int f32_slides_forward(const PpConv *v, int64_t n, const float *x, const float *w, float *y,

@@ -143,7 +143,7 @@ static void NAME(data_sample)(const PpConv *v, const T *dy, const T *w, T *dx, S
         }
 #ifdef HALF
     if (!v->way.pointwise)
-        NAME(narrow)(dx, sums, v->c * v->in_size);
+        half_round(v->dtype, sums, v->c * v->in_size, dx);
 #endif
 }
 
@@ -176,19 +176,19 @@ static void NAME(direct_half)(const PpConv *v, const T *x, const T *w, const T *
     float *planes = (float *)(void *)scratch, *fx = (float *)(void *)(scratch + v->scratch.room_at),
           *fy = fx + in, *fw = fy + out;
     if (x)
-        NAME(widen)(fx, x, in);
+        half_widen(v->dtype, x, in, fx);
     if (y)
-        NAME(widen)(fy, y, out);
+        half_widen(v->dtype, y, out, fy);
     if (w)
-        NAME(widen)(fw, w, weights);
+        half_widen(v->dtype, w, weights, fw);
     if (!w) {
         f32_direct_weight(v, fx, fy, dw, planes);
     } else if (!y) {
         f32_direct_forward(v, 0, fx, fw, fy, &(Then){.length = {{0}}}, planes);
-        NAME(narrow)(result, fy, out);
+        half_round(v->dtype, fy, out, result);
     } else {
         f32_direct_data(v, fy, fw, fx, planes);
-        NAME(narrow)(result, fx, in);
+        half_round(v->dtype, fx, in, result);
     }
 }
 #endif

@@ -10,7 +10,7 @@
  * is on the stack.
  */
 #include "api/pp.h"
-#include "api/pp_half.h"
+#include "core/number.h"
 #include "device/cpu/cpu.h"
 #include "device/cpu/gemm.h"
 #include "device/cpu/gemm_half.h"
@@ -133,12 +133,7 @@ static void add(const Product *q, const Block *o, const float *sum)
 static void widen(int dtype, const uint16_t *from, int64_t ld, int64_t lines, int64_t n, float *to)
 {
     for (int64_t i = 0; i < lines; i++, from += ld, to += n)
-        if (dtype == PP_BF16)
-            for (int64_t j = 0; j < n; j++)
-                to[j] = pp_from_bf16(from[j]);
-        else
-            for (int64_t j = 0; j < n; j++)
-                to[j] = pp_from_f16(from[j]);
+        half_widen(dtype, from, n, to);
 }
 
 /* At most ROWS x COLUMNS. */
