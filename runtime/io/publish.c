@@ -130,6 +130,21 @@ static void put_sha(FILE *f, const unsigned char *digest)
     fprintf(f, "\"sha256\": \"%s\"}", text);
 }
 
+/* A line of its own for the next member of an object. */
+static void put_key(FILE *f, const char **comma, const char *key)
+{
+    fprintf(f, "%s\n    ", *comma);
+    json_write_string(f, key);
+    fputs(": ", f);
+    *comma = ",";
+}
+
+static void put_text(FILE *f, const char **comma, const char *key, const char *text)
+{
+    put_key(f, comma, key);
+    json_write_string(f, text);
+}
+
 static void put_files(FILE *f, const Entry *e, int n)
 {
     const char *comma = "";
@@ -137,12 +152,10 @@ static void put_files(FILE *f, const Entry *e, int n)
     for (int i = 0; i < n; i++) {
         if (!e[i].r.is_file)
             continue;
-        fprintf(f, "%s\n    ", comma);
-        json_write_string(f, e[i].name);
-        fprintf(f, ": {\"bytes\": %" PRId64 ", \"header\": %" PRId64 ", ", e[i].r.bytes,
+        put_key(f, &comma, e[i].name);
+        fprintf(f, "{\"bytes\": %" PRId64 ", \"header\": %" PRId64 ", ", e[i].r.bytes,
                 e[i].r.offset);
         put_sha(f, e[i].r.sha256);
-        comma = ",";
     }
     fputs("\n  }", f);
 }
@@ -197,16 +210,15 @@ static void put_shape(FILE *f, const Record *r)
 static void put_tensors(FILE *f, const Entry *e, int n)
 {
     fputs(",\n  \"tensors\": {", f);
-    const char *comma = "", *name = "";
-    int open = 0;
+    const char *comma = "", *name = NULL;
     for (int i = 0; i < n; i++) {
         if (e[i].r.is_file)
             continue;
-        int another = !open || strcmp(name, e[i].name) != 0;
+        int another = !name || strcmp(name, e[i].name) != 0;
         if (another) {
-            fprintf(f, "%s%s\n    ", open ? "]}" : "", comma);
-            json_write_string(f, name = e[i].name);
-            fprintf(f, ": {\"dtype\": \"%s\", ", st_dtype_name(e[i].r.dtype));
+            fputs(name ? "]}" : "", f);
+            put_key(f, &comma, name = e[i].name);
+            fprintf(f, "{\"dtype\": \"%s\", ", st_dtype_name(e[i].r.dtype));
             put_shape(f, &e[i].r);
             fputs("\"pieces\": [", f);
         }
@@ -216,10 +228,8 @@ static void put_tensors(FILE *f, const Entry *e, int n)
                 e[i].r.bytes);
         put_box(f, &e[i].r);
         put_sha(f, e[i].r.sha256);
-        comma = ",";
-        open = 1;
     }
-    fputs(open ? "]}\n  }" : "\n  }", f);
+    fputs(name ? "]}\n  }" : "\n  }", f);
 }
 
 /* Of the run, and of ppsplit's as "made.NAME". */
@@ -228,18 +238,16 @@ static PpStatus put_options(FILE *f, const PpPlan *model, const Options *o)
     NumberOption n;
     const char *comma = "";
     fputs(",\n  \"options\": {", f);
-    for (int i = 0; options_next_number(o, &i, &n); comma = ",") {
+    for (int i = 0; options_next_number(o, &i, &n);) {
         if (!n.value)
             return pp_no_memory();
-        fprintf(f, "%s\n    ", comma);
-        json_write_string(f, n.name);
-        fputs(": ", f);
-        json_write_string(f, n.value);
+        put_text(f, &comma, n.name, n.value);
         free(n.value);
     }
-    for (int i = 0; i < model->n_made; i++, comma = ",") {
-        fprintf(f, "%s\n    \"made.%s\": ", comma, model->made[i].option);
-        json_write_string(f, model->made[i].value);
+    for (int i = 0; i < model->n_made; i++) {
+        char made[80];
+        snprintf(made, sizeof made, "made.%s", model->made[i].option);
+        put_text(f, &comma, made, model->made[i].value);
     }
     fputs("\n  }", f);
     return PP_OK;
@@ -252,19 +260,11 @@ static void put_data(FILE *f, const Data *d)
     char key[1000], digest[SHA256_TEXT];
     fputs(",\n  \"data\": {", f);
     for (int i = 0; i < d->model->n_input; i++)
-        for (int k = 0; data_digest_key(d, i, k, key, sizeof key); k++, comma = ",") {
-            fprintf(f, "%s\n    ", comma);
-            json_write_string(f, key);
-            fprintf(f, ": \"%s\"", d->input[i].file[k].sha256);
-        }
-    for (int v = 0; v < d->model->n_length; v++) {
-        if (!lengths_digest(d, v, key, sizeof key, digest))
-            continue;
-        fprintf(f, "%s\n    ", comma);
-        json_write_string(f, key);
-        fprintf(f, ": \"%s\"", digest);
-        comma = ",";
-    }
+        for (int k = 0; data_digest_key(d, i, k, key, sizeof key); k++)
+            put_text(f, &comma, key, d->input[i].file[k].sha256);
+    for (int v = 0; v < d->model->n_length; v++)
+        if (lengths_digest(d, v, key, sizeof key, digest))
+            put_text(f, &comma, key, digest);
     fputs("\n  }", f);
 }
 
@@ -278,10 +278,9 @@ static PpStatus put_index(FILE *f, const Publication *p)
     json_write_string(f, p->model->model);
     fprintf(f, ",\n  \"model_hash\": \"%016" PRIx64 "\",\n  \"step\": %" PRId64 ",\n  \"state\": {",
             p->model->model_hash, p->moment.step);
-    for (int i = 0; i < p->moment.n; i++) {
-        fprintf(f, "%s\n    \"%s\": ", i ? "," : "", p->moment.fact[i].key);
-        json_write_string(f, p->moment.fact[i].value);
-    }
+    const char *comma = "";
+    for (int i = 0; i < p->moment.n; i++)
+        put_text(f, &comma, p->moment.fact[i].key, p->moment.fact[i].value);
     fputs("\n  }", f);
     PpStatus s = put_options(f, p->model, p->opt);
     put_data(f, p->data);

@@ -99,7 +99,8 @@ PpStatus resume_open(Index *x, const PpPlan *model, const Options *o, int64_t be
     TRY(open_newest(x, "--resume", o->resume, below));
     if (x->path)
         return same_model(x, model);
-    return o->checkpoint && files_same(o->resume, o->checkpoint)
+    return o->checkpoint &&
+                   (!strcmp(o->resume, o->checkpoint) || files_same(o->resume, o->checkpoint))
                ? PP_OK
                : pp_fail(PP_ERR_IO,
                          "--resume %s: no checkpoint there: neither index.json nor a folder "
