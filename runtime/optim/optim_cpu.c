@@ -137,8 +137,8 @@ void optim_cpu_update(const DeviceParam *list, int n, const DeviceUpdate *u)
             int64_t from = b * BLOCK, to = from + BLOCK < q->n ? from + BLOCK : q->n;
             update(u, q, from, to);
             if (q->half)
-                round_some((uint16_t *)q->half + from, (const float *)q->value + from, to - from,
-                           q->half_type);
+                half_round(q->half_type, (const float *)q->value + from, to - from,
+                           (uint16_t *)q->half + from);
         }
     }
 }
