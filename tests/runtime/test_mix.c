@@ -53,7 +53,7 @@ static void check_order(const char *weights, const double *share)
     }
     ok(shares, "%s: at any place each has had its share, to one row", weights);
     ok(ordered, "%s: rows in their order, from the beginning again, over epochs", weights);
-    free(d.mix);
+    pool_free(&d.pool);
 }
 
 static void refused(const char *weights, const char *why)
@@ -62,7 +62,7 @@ static void refused(const char *weights, const char *why)
     int bad = open(&d, weights) == PP_ERR_USAGE;
     ok(bad && strstr(pp_failure_text(), why), "%s: %s", weights, bad ? pp_failure_text() : "");
     pp_failure_forget();
-    free(d.mix);
+    pool_free(&d.pool);
 }
 
 int main(void)
