@@ -1,6 +1,6 @@
 /*
- * text.c - a text that grows, whose room doubles: what is put together piece by piece takes time and
- * memory by its length, not by its square.
+ * text.c - a text that grows, whose room doubles: what is put together piece by piece takes time
+ * and memory by its length, not by its square.
  */
 #include <string.h>
 

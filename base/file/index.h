@@ -14,9 +14,9 @@
  *      "index_sha256": "..."}                    covers all bytes before this key's comma
  *
  * A tensor is its pieces, one after the other; it has several where ranks divide a state among
- * them, each writing its part.  Where they divide the tensor itself along a dimension, a piece is of
- * a box of it, and says of which: "start": [0, 2], "size": [3, 2], a number for each dimension of
- * "shape"; or of "view", [3, 2, 4] say for a shape [6, 4], where each of three runs of rows is
+ * them, each writing its part.  Where they divide the tensor itself along a dimension, a piece is
+ * of a box of it, and says of which: "start": [0, 2], "size": [3, 2], a number for each dimension
+ * of "shape"; or of "view", [3, 2, 4] say for a shape [6, 4], where each of three runs of rows is
  * divided alike.  Boxes come in the order of their starts, the pieces of one in that of its bytes;
  * without "start" a piece is of the whole tensor.
  *

@@ -1,7 +1,7 @@
 /*
- * map.c - in: a path; out: a regular file's bytes, mapped, or why not.  And SIGBUS: the mapping that
- * holds the address is looked for, and what is left of its file; one that is nobody's here goes on
- * to whoever had the signal before.
+ * map.c - in: a path; out: a regular file's bytes, mapped, or why not.  And SIGBUS: the mapping
+ * that holds the address is looked for, and what is left of its file; one that is nobody's here
+ * goes on to whoever had the signal before.
  *
  * The list of mappings is read in the handler: whoever changes it holds `busy`, touches no mapped
  * byte meanwhile and allocates nothing, so the handler may wait for it.

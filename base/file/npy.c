@@ -162,7 +162,8 @@ static const char *npy_header(NpyFile *f, const char *p, const char *end)
 static const char *npy_parse(NpyFile *f)
 {
     const char *b = f->map->at;
-    size_t all = f->map->bytes, lead = b[6] == 1 ? 10 : 12, n = (unsigned char)b[8] | (size_t)(unsigned char)b[9] << 8;
+    size_t all = f->map->bytes, lead = b[6] == 1 ? 10 : 12,
+           n = (unsigned char)b[8] | (size_t)(unsigned char)b[9] << 8;
     if (b[6] < 1 || b[6] > 3)
         return "unknown .npy version";
     if (all < lead)
@@ -429,7 +430,9 @@ int64_t npy_integer(const char *at, int dtype)
     case NPY_U8:
     case NPY_I8: memcpy(&byte, at, sizeof byte); return dtype == NPY_I8 ? (int8_t)byte : byte;
     case NPY_U16:
-    case NPY_I16: memcpy(&token, at, sizeof token); return dtype == NPY_I16 ? (int16_t)token : token;
+    case NPY_I16:
+        memcpy(&token, at, sizeof token);
+        return dtype == NPY_I16 ? (int16_t)token : token;
     case NPY_I32: memcpy(&narrow, at, sizeof narrow); return narrow;
     default: memcpy(&wide, at, sizeof wide); return wide;
     }

@@ -1,6 +1,6 @@
 /*
- * replace.c - in: a path; out: what was there is gone, or replaced.  Every step goes by a descriptor
- * of the folder (openat, unlinkat) that was opened without following a link.
+ * replace.c - in: a path; out: what was there is gone, or replaced.  Every step goes by a
+ * descriptor of the folder (openat, unlinkat) that was opened without following a link.
  */
 #include "replace.h"
 

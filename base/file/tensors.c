@@ -13,7 +13,8 @@
 #include <unistd.h>
 
 /* Opens folder/name as one more file; `name`, which is malloc'ed, becomes its own. */
-static int add(TensorFiles *s, const char *folder, size_t n_folder, char *name, char *err, size_t nerr)
+static int add(TensorFiles *s, const char *folder, size_t n_folder, char *name, char *err,
+               size_t nerr)
 {
     StFile *files = realloc(s->file, (size_t)(s->n + 1) * sizeof *files);
     if (files)
@@ -122,7 +123,8 @@ int tensors_open(TensorFiles *s, const char *text, char *err, size_t nerr)
         bad = open_index(s, path, folder, err, nerr);
     } else if (!bad) {
         char *own = strdup(name);
-        bad = own ? add(s, path, folder, own, err, nerr) : st_fail(err, nerr, path, "out of memory");
+        bad =
+            own ? add(s, path, folder, own, err, nerr) : st_fail(err, nerr, path, "out of memory");
     }
     if (bad)
         tensors_close(s);

@@ -48,7 +48,7 @@ int64_t tensor_bytes(const PpPlan *p, const PpTensor *t, int64_t rows, PpLength 
 void *zeroed(int64_t n, size_t size);
 /* *to, a pointer, becomes so many elements of a pool, at least one, zero. */
 PpStatus pp_take(Pool *p, void *to, int64_t n, size_t size);
-/* One more element behind the n of the array that `list` points to, all of them the pool's: a copy. */
+/* One more element behind the n of the pool's array that `list` points to: a copy. */
 PpStatus pp_add(Pool *p, void *list, int *n, const void *one, size_t size);
 double pp_now(void); /* seconds, monotonic */
 double pp_median(double *of, int n); /* sorts them; of none: 0 */

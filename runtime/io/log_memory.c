@@ -164,7 +164,8 @@ static void print_mapped(const Options *o, int rank, const PlanBytes *b)
            rank, b->mapped, b->resident ? o->offload_dir : "host memory", b->resident + b->window,
            b->resident ? "in memory" : "on the device", b->travels.in, b->travels.out);
     if (b->travels.update_in)
-        printf(", %" PRId64 " in and %" PRId64 " out for the update", b->travels.update_in, b->travels.update_out);
+        printf(", %" PRId64 " in and %" PRId64 " out for the update", b->travels.update_in,
+               b->travels.update_out);
     putchar('\n');
 }
 
@@ -195,7 +196,8 @@ static void print_divided(const Options *o, int rank, const PlanBytes *b)
         return;
     printf("rank %d updates %" PRId64 " bytes of parameters: optimizer state %" PRId64
            " bytes instead of %" PRId64 ", %.2f bytes a parameter instead of %.2f\n",
-           rank, b->replicas.updated, b->optimizer, b->replicas.optimizer, (held + (double)b->optimizer) / n,
+           rank, b->replicas.updated, b->optimizer, b->replicas.optimizer,
+           (held + (double)b->optimizer) / n,
            (2 * (double)b->replicas.trained + (double)b->replicas.optimizer) / n);
 }
 
@@ -205,7 +207,8 @@ static void print_gathers(int rank, const PlanBytes *b)
         printf("rank %d gathers parameters %" PRId64 " times in a pass of the schedule, %" PRId64
                " bytes in and %" PRId64 " out; at most %" PRId64 " of %" PRId64
                " bytes are whole at once\n",
-               rank, b->gathers, b->travels.gathered_in, b->travels.gathered_out, b->brought, b->values);
+               rank, b->gathers, b->travels.gathered_in, b->travels.gathered_out, b->brought,
+               b->values);
 }
 
 PpStatus log_memory(const Log *l, Group *g, const Schedule *sched, int members,

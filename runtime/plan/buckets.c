@@ -201,7 +201,7 @@ static PpStatus push_piece(Plan *plan, Piece piece)
     if (!plan->stage[piece.local].rp[piece.param].update)
         return PP_OK;
     plan->bytes.replicas.updated += piece.bytes;
-    plan->bytes.replicas.stays += (piece.home >= 0 ? piece.bytes : 0) + (plan->grads_go ? piece.bytes : 0);
+    plan->bytes.replicas.stays += ((piece.home >= 0) + (plan->grads_go != 0)) * piece.bytes;
     plan->bytes.optimizer += plan->ask.states * align_up(piece.bytes);
     return PP_OK;
 }

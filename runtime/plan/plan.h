@@ -423,7 +423,8 @@ int64_t plan_total(const Plan *p);
 /* What making the totals takes, where one of them is read; 0: none is */
 int64_t totals_bytes(const PpPlan *p, const unsigned char *has_input);
 int64_t values_bytes(const PpStage *st); /* of its parameters and their half copies, as they lie */
-int64_t kept_bytes(const Plan *p, const StagePlan *rs); /* zero 3: of what this replica has of them */
+/* zero 3: of what this replica has of them */
+int64_t kept_bytes(const Plan *p, const StagePlan *rs);
 /* Whether the stage's W is a user's own function. */
 int plan_own_weight(const PpStage *st);
 int64_t plan_work_bytes(const Plan *plan, const Op *op); /* block.c: of an action's workspace */

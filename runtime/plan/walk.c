@@ -90,8 +90,10 @@ static void touch_sent(Planner *p, const Op *op)
 {
     for (int i = op->first; i < op->first + op->count; i++) {
         const Transfer *t = &p->plan->transfer[i];
-        for (const Message *m = p->plan->msg + t->first; m < p->plan->msg + t->first + t->count; m++)
-            plan_touch(p, m->at.kind == SPOT_INSTANCE ? m->at.offset : -1);
+        for (int k = t->first; k < t->first + t->count; k++) {
+            const Spot *at = &p->plan->msg[k].at;
+            plan_touch(p, at->kind == SPOT_INSTANCE ? at->offset : -1);
+        }
     }
 }
 
