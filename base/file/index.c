@@ -8,7 +8,6 @@
 #include "index.h"
 
 #include "json.h"
-#include "memory.h"
 #include "safetensors.h"
 
 #include <inttypes.h>
@@ -21,7 +20,7 @@ static const char format[] = "ppsplit checkpoint 2";
 /* One more element, zero, behind the n of the array that `list` points to; NULL: no memory. */
 static void *added(Json *j, void *list, int *n, size_t size)
 {
-    void *at = memory_added(list, n, size);
+    void *at = pool_added(j->pool, list, n, size);
     if (!at)
         json_bad(j, "out of memory");
     return at;
@@ -36,12 +35,11 @@ static int unknown(Json *j, const char *key)
 
 static int sha(Json *j, char to[SHA256_TEXT])
 {
-    char *text = json_text(j);
-    int bad = !text || strlen(text) != SHA256_TEXT - 1;
-    if (!bad)
-        memcpy(to, text, SHA256_TEXT);
-    free(text);
-    return bad ? json_bad(j, "a checksum expected") : 0;
+    const char *text = json_text(j);
+    if (!text || strlen(text) != SHA256_TEXT - 1)
+        return json_bad(j, "a checksum expected");
+    memcpy(to, text, SHA256_TEXT);
+    return 0;
 }
 
 typedef struct {
@@ -55,9 +53,8 @@ static int text_field(void *of, Json *j, const char *key)
     IndexText *at = added(j, t->list, t->n, sizeof *at);
     if (!at)
         return -1;
-    at->key = strdup(key);
-    at->value = json_text(j);
-    return at->key && at->value ? 0 : json_bad(j, "a text expected");
+    *at = (IndexText){key, json_text(j)};
+    return at->value ? 0 : -1;
 }
 
 static int file_field(void *of, Json *j, const char *key)
@@ -78,9 +75,9 @@ static int files_field(void *of, Json *j, const char *key)
     IndexFile *f = added(j, &x->file, &x->n_file, sizeof *f);
     if (!f)
         return -1;
-    f->name = strdup(key);
-    if (!f->name || json_members(j, file_field, f))
-        return json_bad(j, "out of memory");
+    f->name = key;
+    if (json_members(j, file_field, f))
+        return -1;
     return f->header <= f->bytes ? 0 : json_bad(j, "header longer than its file");
 }
 
@@ -112,11 +109,10 @@ static int piece_field(void *of, Json *j, const char *key)
         return sha(j, p->sha256);
     if (strcmp(key, "file") != 0)
         return unknown(j, key);
-    char *name = json_text(j);
+    const char *name = json_text(j);
     for (int i = 0; name && i < x->n_file; i++)
         if (!strcmp(name, x->file[i].name))
             p->file = i;
-    free(name);
     return !name ? -1 : p->file < 0 ? json_bad(j, "a file that is not listed") : 0;
 }
 
@@ -251,9 +247,7 @@ static int tensors_field(void *of, Json *j, const char *key)
     if (t > x->tensor && strcmp(t[-1].name, key) >= 0)
         return json_bad(j, "tensor '%.80s' is not in the order of names", key);
     Reading r = {.x = x, .t = t};
-    t->name = strdup(key);
-    if (!t->name)
-        return json_bad(j, "out of memory");
+    t->name = key;
     if (json_members(j, tensor_field, &r) || tensor_bytes(j, t))
         return -1;
     return complete(t) ? 0
@@ -278,19 +272,18 @@ static int top_field(void *of, Json *j, const char *key)
         return json_members(j, files_field, x);
     if (!strcmp(key, "tensors"))
         return json_members(j, tensors_field, x);
-    char *text = json_text(j);
-    int bad = !text;
-    if (text && !strcmp(key, "format"))
-        bad = strcmp(text, format) ? json_bad(j, "'%.40s', not '%s'", text, format) : 0;
-    else if (text && !strcmp(key, "model_hash"))
+    const char *text = json_text(j);
+    if (!text)
+        return -1;
+    if (!strcmp(key, "format"))
+        return strcmp(text, format) ? json_bad(j, "'%.40s', not '%s'", text, format) : 0;
+    if (!strcmp(key, "model_hash"))
         x->model_hash = strtoull(text, NULL, 16);
-    else if (text && !strcmp(key, "model") && !x->model) {
+    else if (!strcmp(key, "model") && !x->model)
         x->model = text;
-        return 0;
-    } else if (text && strcmp(key, "index_sha256") != 0)
-        bad = unknown(j, key);
-    free(text);
-    return bad;
+    else if (strcmp(key, "index_sha256") != 0)
+        return unknown(j, key);
+    return 0;
 }
 
 static int has_digest(const void *data, size_t bytes, const char *want)
@@ -317,15 +310,16 @@ static int has_checksum(const char *text, size_t n)
 /* A file of the folder, mapped. */
 static FileMap *map(const char *folder, const char *name, char *err, size_t nerr)
 {
-    char *path, why[FILE_WHY];
-    if (asprintf(&path, "%s/%s", folder, name) < 0) {
+    char why[FILE_WHY];
+    POOL(room);
+    const char *path = pool_print(&room, "%s/%s", folder, name);
+    if (!path) {
         st_fail(err, nerr, folder, "out of memory");
         return NULL;
     }
     FileMap *m = file_map(path, why);
     if (!m)
         st_fail(err, nerr, path, why);
-    free(path);
     return m;
 }
 
@@ -350,19 +344,16 @@ static int open_files(Index *x, char *err, size_t nerr)
 
 int index_there(const char *folder)
 {
-    char *path;
-    if (asprintf(&path, "%s/index.json", folder) < 0)
-        return 0;
-    int there = access(path, F_OK) == 0;
-    free(path);
-    return there;
+    POOL(room);
+    const char *path = pool_print(&room, "%s/index.json", folder);
+    return path && !access(path, F_OK);
 }
 
 int index_open(Index *x, const char *folder, char *err, size_t nerr)
 {
     char why[ST_ERR] = "";
-    *x = (Index){.path = strdup(folder), .step = -1};
-    if (!x->path)
+    *x = (Index){.step = -1};
+    if (!(x->path = pool_text(&x->pool, folder, strlen(folder))))
         return st_fail(err, nerr, folder, "out of memory");
     FileMap *m = map(folder, "index.json", err, nerr);
     if (!m) {
@@ -374,7 +365,7 @@ int index_open(Index *x, const char *folder, char *err, size_t nerr)
         return -1;
     }
     const char *text = m->at;
-    Json j = {text, text + m->bytes, text, why, sizeof why, 0, 0};
+    Json j = {text, text + m->bytes, text, why, sizeof why, 0, 0, &x->pool};
     int bad = !has_checksum(text, m->bytes);
     if (bad)
         snprintf(err, nerr, "%s/index.json: damaged: it does not have its own checksum", folder);
@@ -393,30 +384,11 @@ int index_open(Index *x, const char *folder, char *err, size_t nerr)
     return 0;
 }
 
-static void free_texts(IndexText *t, int n)
-{
-    for (int i = 0; i < n; i++) {
-        free(t[i].key);
-        free(t[i].value);
-    }
-    free(t);
-}
-
 void index_close(Index *x)
 {
-    free_texts(x->state, x->n_state);
-    free_texts(x->option, x->n_option);
-    free_texts(x->data, x->n_data);
-    for (int i = 0; i < x->n_tensor; i++) {
-        free(x->tensor[i].name);
-        free(x->tensor[i].piece);
-        free(x->tensor[i].whole);
-    }
-    for (int i = 0; i < x->n_file; i++) {
+    for (int i = 0; i < x->n_file; i++)
         file_unmap(x->file[i].map);
-        free(x->file[i].name);
-    }
-    free(x->tensor), free(x->file), free(x->path), free(x->model);
+    pool_free(&x->pool);
     *x = (Index){0};
 }
 
@@ -500,7 +472,7 @@ const void *index_bytes(Index *x, const IndexTensor *t, char *err, size_t nerr)
     IndexTensor *own = &x->tensor[t - x->tensor];
     if (t->n_piece == 1)
         return piece_bytes(x, t, 0, err, nerr);
-    if (!own->whole && !(own->whole = malloc((size_t)t->bytes + 1))) {
+    if (!own->whole && !(own->whole = pool_take(&x->pool, t->bytes, 1))) {
         snprintf(err, nerr, "%s: out of memory", x->path);
         return NULL;
     }

@@ -28,6 +28,7 @@
 
 #include "base/file/box.h"
 #include "base/file/map.h"
+#include "base/file/memory.h"
 #include "base/file/sha256.h"
 
 #include <stddef.h>
@@ -36,11 +37,11 @@
 enum { INDEX_MAX_RANK = 16, INDEX_ERR = 600 };
 
 typedef struct {
-    char *key, *value;
+    const char *key, *value;
 } IndexText;
 
 typedef struct {
-    char *name;
+    const char *name;
     int64_t bytes, header;
     char sha256[SHA256_TEXT]; /* of the header */
     FileMap *map;
@@ -55,7 +56,7 @@ typedef struct {
 } IndexPiece;
 
 typedef struct {
-    char *name;
+    const char *name;
     int dtype, rank; /* TensorProto.DataType number */
     int64_t dim[INDEX_MAX_RANK], bytes;
     IndexPiece *piece;
@@ -64,10 +65,11 @@ typedef struct {
 } IndexTensor;
 
 typedef struct {
-    char *path;           /* of the folder */
+    Pool pool;
+    const char *path;     /* of the folder */
     char sha256[SHA256_TEXT]; /* of index.json, which has the checksums of everything else */
     char note[INDEX_ERR]; /* set by the caller: why a newer checkpoint was not taken */
-    char *model;
+    const char *model;
     uint64_t model_hash;
     int64_t step;
     IndexText *state, *option, *data;

@@ -20,16 +20,16 @@ static int ascending(const void *a, const void *b)
 /* any: whether it has an index or not */
 static int is_step(const char *folder, const char *name, int any, int64_t *step)
 {
-    char *end, *path;
+    char *end;
+    POOL(room);
     if (strncmp(name, "step_", 5) != 0 || name[5] < '0' || name[5] > '9')
         return 0;
     errno = 0;
     *step = strtoll(name + 5, &end, 10);
-    if (*end || errno || asprintf(&path, "%s/%s", folder, name) < 0)
+    if (*end || errno)
         return 0;
-    int there = any || index_there(path);
-    free(path);
-    return there;
+    const char *path = pool_print(&room, "%s/%s", folder, name);
+    return path && (any || index_there(path));
 }
 
 /* n: -1, the folder cannot be read.  Without memory less is known than there is. */

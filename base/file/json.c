@@ -107,8 +107,8 @@ static int json_escape(Json *j, char *out, size_t *n)
     return 0;
 }
 
-/* A string, unescaped, malloc'ed; NULL after an error. Unescaping never makes it longer. */
-char *json_text(Json *j)
+/* A string, unescaped; NULL after an error. Unescaping never makes it longer. */
+static char *text_in(Pool *pool, Json *j)
 {
     json_space(j);
     if (j->p >= j->end || *j->p != '"')
@@ -118,7 +118,7 @@ char *json_text(Json *j)
         q += *q == '\\' ? 2 : 1;
     if (q >= j->end)
         return json_bad(j, "a string without end"), NULL;
-    char *s = malloc((size_t)(q - j->p) + 1);
+    char *s = pool_take(pool, q - j->p + 1, 1);
     if (!s)
         return json_bad(j, "out of memory"), NULL;
     size_t n = 0;
@@ -126,10 +126,9 @@ char *json_text(Json *j)
         unsigned char c = (unsigned char)*j->p++;
         if (c == '\\') {
             if (json_escape(j, s, &n))
-                return free(s), NULL;
+                return NULL;
         } else if (c < 32) {
-            json_bad(j, "a control character in a string");
-            return free(s), NULL;
+            return json_bad(j, "a control character in a string"), NULL;
         } else {
             s[n++] = (char)c;
         }
@@ -138,6 +137,8 @@ char *json_text(Json *j)
     s[n] = 0;
     return s;
 }
+
+char *json_text(Json *j) { return text_in(j->pool, j); }
 
 int json_int(Json *j, int64_t *v)
 {
@@ -213,10 +214,9 @@ int json_members(Json *j, int (*member)(void *of, Json *j, const char *key), voi
         return -1;
     if (json_peek(j) != '}')
         do {
-            char *key = json_text(j);
-            int bad = !key || json_expect(j, ':') || member(of, j, key);
-            free(key);
-            if (bad)
+            POOL(room);
+            const char *key = text_in(j->pool ? j->pool : &room, j);
+            if (!key || json_expect(j, ':') || member(of, j, key))
                 return -1;
         } while (json_char(j, ','));
     j->depth--;

@@ -7,6 +7,8 @@
 #ifndef PP_JSON_H
 #define PP_JSON_H
 
+#include "base/file/memory.h"
+
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -16,6 +18,7 @@ typedef struct {
     char *err;
     size_t nerr;
     int bad, depth; /* depth: how many objects and arrays are open; 64 at most */
+    Pool *pool;     /* has the texts that are read, and keys; NULL: keys go after their members */
 } Json;
 
 __attribute__((format(printf, 2, 3))) int json_bad(Json *j, const char *fmt, ...);
@@ -24,7 +27,7 @@ int json_char(Json *j, char c); /* 1: it was there, and is passed */
 int json_expect(Json *j, char c);
 int json_int(Json *j, int64_t *v);
 int json_bool(Json *j, int *v);
-/* Unescaped, malloc'ed. */
+/* Unescaped, in the pool. */
 char *json_text(Json *j);
 /* A string cut to size; escapes other than \" and \\ stay as they are. */
 int json_word(Json *j, char *out, size_t size);

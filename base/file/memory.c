@@ -4,6 +4,7 @@
  */
 #include "memory.h"
 
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -88,6 +89,20 @@ char *pool_text(Pool *p, const char *text, size_t n)
 {
     char *to = pool_take(p, (int64_t)n + 1, 1);
     return to ? memcpy(to, text, n) : NULL;
+}
+
+char *pool_print(Pool *p, const char *fmt, ...)
+{
+    va_list ap, again;
+    va_start(ap, fmt);
+    va_copy(again, ap);
+    const int n = vsnprintf(NULL, 0, fmt, ap);
+    char *to = n < 0 ? NULL : pool_take(p, (int64_t)n + 1, 1);
+    if (to)
+        vsnprintf(to, (size_t)n + 1, fmt, again);
+    va_end(again);
+    va_end(ap);
+    return to;
 }
 
 void *pool_added(Pool *p, void *list, int *n, size_t size)

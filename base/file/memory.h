@@ -32,6 +32,7 @@ typedef struct {
 void *pool_take(Pool *p, int64_t n, size_t size);
 /* A copy of n bytes, and a NUL behind them */
 char *pool_text(Pool *p, const char *text, size_t n);
+__attribute__((format(printf, 2, 3))) char *pool_print(Pool *p, const char *fmt, ...);
 /* As memory_added(); what the array has grown out of stays the pool's. */
 void *pool_added(Pool *p, void *list, int *n, size_t size);
 void pool_free(Pool *p);

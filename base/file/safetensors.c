@@ -8,8 +8,6 @@
  */
 #include "safetensors.h"
 
-#include "memory.h"
-
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -53,13 +51,12 @@ const char *st_dtype_name(int dtype)
 
 int st_read_dtype(Json *j, int *dtype)
 {
-    char *d = json_text(j);
+    const char *d = json_text(j);
     for (int i = 0; d && i < N_DTYPES; i++)
         if (dtypes[i].name && !strcmp(d, dtypes[i].name))
             *dtype = dtypes[i].dtype;
     if (d && !*dtype)
         json_bad(j, "unknown dtype '%.40s'", d);
-    free(d);
     return j->bad ? -1 : 0;
 }
 
@@ -94,10 +91,8 @@ static int tensor_field(void *of, Json *j, const char *key)
         return json_integers(j, t->dim, ST_MAX_RANK, &t->rank);
     if (!h->link && !strcmp(key, "data_offsets"))
         return json_integers(j, h->offsets, 2, &h->n_offsets);
-    if (h->link && !strcmp(key, "file")) {
-        free(t->file);
+    if (h->link && !strcmp(key, "file"))
         return (t->file = json_text(j)) ? 0 : -1;
-    }
     if (h->link && !strcmp(key, "offset"))
         return json_int(j, &t->offset);
     if (h->link && !strcmp(key, "bytes"))
@@ -133,10 +128,8 @@ static int read_tensor(Header *h, Json *j, StTensor *t)
 /* Metadata tells nothing that is needed here: it is looked at, texts for texts, and forgotten. */
 static int meta_field(void *of, Json *j, const char *key)
 {
-    char *value = json_text(j);
     (void)of, (void)key;
-    free(value);
-    return value ? 0 : -1;
+    return json_text(j) ? 0 : -1;
 }
 
 static int top_field(void *of, Json *j, const char *key)
@@ -145,8 +138,11 @@ static int top_field(void *of, Json *j, const char *key)
     StFile *f = h->f;
     if (!strcmp(key, "__metadata__"))
         return json_members(j, meta_field, h);
-    StTensor *t = memory_added(&f->tensor, &f->n, sizeof *t);
-    return t && (t->name = strdup(key)) ? read_tensor(h, j, t) : json_bad(j, "out of memory");
+    StTensor *t = pool_added(&f->pool, &f->tensor, &f->n, sizeof *t);
+    if (!t)
+        return json_bad(j, "out of memory");
+    t->name = key;
+    return read_tensor(h, j, t);
 }
 
 static int read_header(Header *h, Json *j)
@@ -175,7 +171,7 @@ static int by_offset(const void *a, const void *b, void *tensors)
  * tile the data. */
 static int index_names(Json *j, StFile *f, int link)
 {
-    f->by_name = malloc((size_t)(f->n ? f->n : 1) * sizeof *f->by_name);
+    f->by_name = pool_take(&f->pool, f->n, sizeof *f->by_name);
     if (!f->by_name)
         return json_bad(j, "out of memory");
     for (int i = 0; i < f->n; i++)
@@ -221,7 +217,8 @@ static int open_any(StFile *f, const char *path, int link, char *err, size_t ner
     else if (n > all - lead || n > HEADER_MAX)
         bad = "header longer than the file";
     n = bad ? 0 : n;
-    Json j = {base + lead, base + lead + n, base + lead, text, sizeof text, 0, 0};
+    Json j = {base + lead, base + lead + n, base + lead, text, sizeof text, 0, 0,
+              &f->pool};
     Header h = {.f = f, .link = link, .data_bytes = (int64_t)(all - lead - n)};
     if (!bad && (read_header(&h, &j) || index_names(&j, f, link)))
         bad = text;
@@ -262,12 +259,7 @@ const StTensor *st_find(const StFile *f, const char *name)
 
 void st_close(StFile *f)
 {
-    for (int i = 0; i < f->n; i++) {
-        free(f->tensor[i].name);
-        free(f->tensor[i].file);
-    }
-    free(f->tensor);
-    free(f->by_name);
+    pool_free(&f->pool);
     file_unmap(f->map);
     memset(f, 0, sizeof *f);
 }

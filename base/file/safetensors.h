@@ -10,6 +10,7 @@
 
 #include "base/file/json.h"
 #include "base/file/map.h"
+#include "base/file/memory.h"
 #include "base/file/sha256.h"
 
 #include <stddef.h>
@@ -19,23 +20,24 @@
 enum { ST_MAX_RANK = 16, ST_ERR = 512 };
 
 typedef struct {
-    char *name; /* UTF-8, unescaped */
+    const char *name; /* UTF-8, unescaped */
     int dtype;  /* TensorProto.DataType number: 1 F32, 2 U8, 3 I8, 4 U16, 5 I16, 6 I32, 7 I64, 9
                    BOOL,  10 F16, 11 F64, 12 U32, 13 U64, 16 BF16 */
     int rank;
     int64_t dim[ST_MAX_RANK];
     int64_t bytes;
     const char *data; /* in the mapping; NULL in a link index */
-    char *file;       /* link index: file the bytes lie in, relative to the index; NULL else */
+    const char *file; /* link index: file the bytes lie in, relative to the index; NULL else */
     int64_t offset;   /* link index: where in that file */
     int transposed;   /* link index: the bytes hold the transpose of this rank-2 tensor */
 } StTensor;
 
 typedef struct {
-    char *key, *value;
+    const char *key, *value;
 } StMeta;
 
 typedef struct {
+    Pool pool;
     StTensor *tensor; /* in the order of the header */
     int n;
     int *by_name; /* positions sorted by name */
@@ -58,6 +60,7 @@ int st_read_bytes(Json *j, const char *name, int dtype, int rank, const int64_t 
 /* safetensors_write.c: declare every tensor, begin, then write all bytes in the order of
    declaration, then end. The caller names a temporary path and renames it. */
 typedef struct {
+    Pool pool;
     FILE *f;
     StTensor *tensor;
     int n;

@@ -5,7 +5,6 @@
 #include "safetensors.h"
 
 #include "json.h"
-#include "memory.h"
 #include "replace.h"
 
 #include <errno.h>
@@ -18,7 +17,7 @@ void stw_init(StWriter *w) { memset(w, 0, sizeof *w); }
 
 static char *copy_text(StWriter *w, const char *s)
 {
-    char *c = strdup(s);
+    char *c = pool_text(&w->pool, s, strlen(s));
     if (!c)
         w->failed = ENOMEM;
     return c;
@@ -26,7 +25,7 @@ static char *copy_text(StWriter *w, const char *s)
 
 void stw_meta(StWriter *w, const char *key, const char *value)
 {
-    StMeta *m = memory_added(&w->meta, &w->n_meta, sizeof *m);
+    StMeta *m = pool_added(&w->pool, &w->meta, &w->n_meta, sizeof *m);
     if (m)
         *m = (StMeta){copy_text(w, key), copy_text(w, value)};
     else
@@ -35,7 +34,7 @@ void stw_meta(StWriter *w, const char *key, const char *value)
 
 void stw_declare(StWriter *w, const char *name, int dtype, int rank, const int64_t *dim)
 {
-    StTensor *t = memory_added(&w->tensor, &w->n, sizeof *t);
+    StTensor *t = pool_added(&w->pool, &w->tensor, &w->n, sizeof *t);
     if (!t) {
         w->failed = ENOMEM;
         return;
@@ -125,14 +124,7 @@ void stw_abandon(StWriter *w)
 {
     if (w->f)
         fclose(w->f);
-    for (int i = 0; i < w->n; i++)
-        free(w->tensor[i].name);
-    for (int i = 0; i < w->n_meta; i++) {
-        free(w->meta[i].key);
-        free(w->meta[i].value);
-    }
-    free(w->tensor);
-    free(w->meta);
+    pool_free(&w->pool);
     memset(w, 0, sizeof *w);
 }
 

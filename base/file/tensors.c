@@ -8,30 +8,21 @@
 
 #include "json.h"
 
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-/* Opens folder/name as one more file; `name`, which is malloc'ed, becomes its own. */
-static int add(TensorFiles *s, const char *folder, size_t n_folder, char *name, char *err,
+/* Opens folder/name, which stays, as one more file. */
+static int add(TensorFiles *s, const char *folder, size_t n_folder, const char *name, char *err,
                size_t nerr)
 {
-    StFile *files = realloc(s->file, (size_t)(s->n + 1) * sizeof *files);
-    if (files)
-        s->file = files;
-    char **names = realloc(s->name, (size_t)(s->n + 1) * sizeof *names);
-    if (names)
-        s->name = names;
-    char *path = NULL;
-    if (!files || !names || asprintf(&path, "%.*s%s", (int)n_folder, folder, name) < 0) {
-        free(name);
+    int n = s->n;
+    const char **named = pool_added(&s->pool, &s->name, &n, sizeof *named);
+    const char *path = pool_print(&s->pool, "%.*s%s", (int)n_folder, folder, name);
+    StFile *f = named && path ? pool_added(&s->pool, &s->file, &s->n, sizeof *f) : NULL;
+    if (!f)
         return st_fail(err, nerr, folder, "out of memory");
-    }
-    s->name[s->n] = name;
-    s->file[s->n] = (StFile){0};
-    int bad = st_open(&s->file[s->n++], path, err, nerr);
-    free(path);
-    return bad;
+    *named = name;
+    return st_open(f, path, err, nerr);
 }
 
 typedef struct {
@@ -47,21 +38,19 @@ static int read_entry(void *of, Json *j, const char *key)
 {
     Reader *r = of;
     TensorFiles *s = r->s;
-    char *file = json_text(j);
-    int at = 0, bad = !file;
-    while (file && at < s->n && strcmp(s->name[at], file) != 0)
+    const char *file = json_text(j);
+    int at = 0;
+    if (!file)
+        return -1;
+    while (at < s->n && strcmp(s->name[at], file) != 0)
         at++;
-    if (file && (strchr(file, '/') || !*file || file[0] == '.'))
-        bad = json_bad(j, "'%.80s' is no file beside the index", file);
-    else if (file && at == s->n) {
-        bad = add(s, r->path, r->folder, file, r->err, r->nerr);
-        file = NULL;
-    }
-    if (!bad && !st_find(&s->file[at], key))
-        bad =
-            json_bad(j, "tensor '%.80s' is not in %.80s, which the index names", key, s->name[at]);
-    free(file);
-    return bad ? -1 : 0;
+    if (strchr(file, '/') || !*file || file[0] == '.')
+        return json_bad(j, "'%.80s' is no file beside the index", file);
+    if (at == s->n && add(s, r->path, r->folder, file, r->err, r->nerr))
+        return -1;
+    return st_find(&s->file[at], key)
+               ? 0
+               : json_bad(j, "tensor '%.80s' is not in %.80s, which the index names", key, file);
 }
 
 static int read_top(void *of, Json *j, const char *key)
@@ -89,7 +78,7 @@ static int open_index(TensorFiles *s, const char *path, size_t folder, char *err
     if (!map)
         return st_fail(err, nerr, path, why);
     Reader r = {s, path, folder, err, nerr};
-    Json j = {map->at, map->at + map->bytes, map->at, why, sizeof why, 0, 0};
+    Json j = {map->at, map->at + map->bytes, map->at, why, sizeof why, 0, 0, &s->pool};
     err[0] = 0;
     int bad = json_members(&j, read_top, &r);
     if (!bad && (json_peek(&j) || !s->n))
@@ -117,12 +106,12 @@ int tensors_open(TensorFiles *s, const char *text, char *err, size_t nerr)
     size_t n = strlen(name), folder = (size_t)(name - path);
     *s = (TensorFiles){0};
     int index = n > 5 && !strcmp(name + n - 5, ".json"), bad = 0;
-    if (path > text && !(s->module = strndup(text, (size_t)(path - text - 1))))
+    if (path > text && !(s->module = pool_text(&s->pool, text, (size_t)(path - text - 1))))
         bad = st_fail(err, nerr, path, "out of memory");
     if (!bad && index) {
         bad = open_index(s, path, folder, err, nerr);
     } else if (!bad) {
-        char *own = strdup(name);
+        const char *own = pool_text(&s->pool, name, n);
         bad =
             own ? add(s, path, folder, own, err, nerr) : st_fail(err, nerr, path, "out of memory");
     }
@@ -156,12 +145,8 @@ int tensors_whole(const TensorFiles *s, char *err, size_t nerr)
 
 void tensors_close(TensorFiles *s)
 {
-    for (int i = 0; i < s->n; i++) {
+    for (int i = 0; i < s->n; i++)
         st_close(&s->file[i]);
-        free(s->name[i]);
-    }
-    free(s->file);
-    free(s->name);
-    free(s->module);
+    pool_free(&s->pool);
     *s = (TensorFiles){0};
 }

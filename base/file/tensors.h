@@ -13,10 +13,11 @@
 #include "base/file/safetensors.h"
 
 typedef struct {
+    Pool pool;
     StFile *file;
-    char **name; /* of the files, as the index has them */
+    const char **name; /* of the files, as the index has them */
     int n;
-    char *module; /* the files have the names that a state_dict of this module has; NULL: all */
+    const char *module; /* the files have the names of this module's state_dict; NULL: all */
 } TensorFiles;
 
 /* path: of a .safetensors file, or of an index, which ends in .json; with MODULE= before it where

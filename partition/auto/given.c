@@ -68,8 +68,9 @@ typedef struct {
 static Strings texts_of(const SchedEvent *f, Arena *a)
 {
     Strings list = {0};
-    Json j = {.p = f->texts, .start = f->texts, .end = f->end};
-    for (char *text; json_char(&j, *j.p == '[' ? '[' : ',') && (text = json_text(&j)); free(text))
+    POOL(pool);
+    Json j = {.p = f->texts, .start = f->texts, .end = f->end, .pool = &pool};
+    for (char *text; json_char(&j, *j.p == '[' ? '[' : ',') && (text = json_text(&j));)
         vec_push(a, &list, arena_strdup(a, text));
     return list;
 }

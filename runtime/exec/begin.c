@@ -6,20 +6,17 @@
  */
 #include "exec.h"
 
+#include "core/team.h"
+
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#ifdef _OPENMP
-#include <omp.h>
-#endif
 
 /* This process's share of it, by all its cores. */
 static int damaged(const Index *x, int states, const Group *world, char err[INDEX_ERR])
 {
-    int parts = 1, bad = 0, part = world ? world->rank : 0, ranks = world ? world->ranks : 1;
-#ifdef _OPENMP
-    parts = omp_get_max_threads();
-#endif
+    const int part = world ? world->rank : 0, ranks = world ? world->ranks : 1;
+    int parts = team_most(), bad = 0;
 #pragma omp parallel for schedule(dynamic) num_threads(parts)
     for (int t = 0; t < parts; t++) {
         char mine[INDEX_ERR];

@@ -21,9 +21,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#ifdef _OPENMP
-#include <omp.h>
-#endif
 
 enum {
     TRIES = 9,
@@ -129,10 +126,7 @@ static PpStatus measure(Measurer *m)
 {
     enum { RATES = MEASURED_RATES };
     double all[RATES + 4];
-    gemm_set_threads(m->threads, m->threads);
-#ifdef _OPENMP
-    omp_set_num_threads(m->threads);
-#endif
+    team_set(m->threads);
     TRY(measure_rates(&m->group, m->threads, all));
     TRY(transfers(m));
     all[RATES] = m->latency;

@@ -6,12 +6,10 @@
  */
 #include "exec.h"
 
+#include "core/team.h"
 #include "io/worker.h"
 
 #include <stdlib.h>
-#ifdef _OPENMP
-#include <omp.h>
-#endif
 
 struct OverlapThread {
     Worker *worker;
@@ -20,19 +18,10 @@ struct OverlapThread {
     int threads, all;
 };
 
-static void set_team(int n)
-{
-#ifdef _OPENMP
-    omp_set_num_threads(n);
-#else
-    (void)n;
-#endif
-}
-
 static void half(void *p)
 {
     OverlapThread *t = p;
-    set_team(t->threads);
+    team_set(t->threads);
     t->work(t->arg);
 }
 
@@ -60,12 +49,12 @@ void overlap_thread_start(OverlapThread *t, void (*work)(void *), void *arg)
 {
     t->work = work;
     t->arg = arg;
-    set_team(t->all - t->threads);
+    team_set(t->all - t->threads);
     worker_give(t->worker, half, t);
 }
 
 void overlap_thread_join(OverlapThread *t)
 {
     worker_await(t->worker);
-    set_team(t->all);
+    team_set(t->all);
 }

@@ -19,7 +19,7 @@ static void add_options(Facts *f, const Options *o)
     static const char why[] = "all ranks of a run are started with the same options";
     NumberOption n;
     facts_add(f, why, "the command %s", mode[o->mode]);
-    for (int i = 0; options_next_shared(o, &i, &n);) {
+    for (int i = 0; options_next_shared(o, &i, &n, f->pool);) {
         if (n.given)
             facts_add(f, why, "--%s%s%s", n.name, n.flag ? "" : " ",
                       n.flag || !n.value ? "" : n.value);
@@ -29,7 +29,6 @@ static void add_options(Facts *f, const Options *o)
             facts_digest(f, n.value);
         else
             f->status = pp_no_memory();
-        free(n.value);
     }
 }
 

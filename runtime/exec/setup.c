@@ -3,11 +3,10 @@
  */
 #include "exec.h"
 
+#include "core/team.h"
+
 #include <inttypes.h>
 #include <stdlib.h>
-#ifdef _OPENMP
-#include <omp.h>
-#endif
 
 int rank_threads(const Run *run, int host_ranks)
 {
@@ -18,9 +17,7 @@ int rank_threads(const Run *run, int host_ranks)
 static int set_threads(const Rank *r)
 {
     int n = rank_threads(r->run, r->group.host_ranks);
-#ifdef _OPENMP
-    omp_set_num_threads(n);
-#endif
+    team_set(n);
     return n;
 }
 

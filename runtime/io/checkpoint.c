@@ -24,7 +24,7 @@
 #include <string.h>
 
 typedef struct {
-    char *name;
+    const char *name; /* NULL: no memory */
     const PpParam *p;
     Box held, box; /* the bytes of the model's parameter in the arena; without gaps, in the file */
     const char *at;   /* in the arena */
@@ -33,6 +33,7 @@ typedef struct {
 } Saved;
 
 struct Saver {
+    Pool pool;
     const Plan *plan;
     const Options *opt;
     HostCopy *files;
@@ -75,6 +76,7 @@ static int writes(const RankParam *q, const PpStage *st)
 typedef struct {
     const Plan *plan;
     const Optimizer *optimizer;
+    Pool *pool;
     Saved *saved; /* NULL: they are counted */
     int n;
     int64_t bytes;
@@ -96,11 +98,9 @@ static void add(List *l, const RankParam *q, const Piece *piece, int state)
     one.at = state >= 0 ? piece->state[state] : piece ? piece->value : q->value;
     l->bytes += align_up(one.held.bytes);
     if (l->saved) {
-        const Optimizer *o = l->optimizer;
-        if (asprintf(&one.name, "%s%s%s%s", state < 0 ? "" : "optimizer/",
-                     state < 0 ? "" : o->state[state], state < 0 ? "" : "/",
-                     param_name(l->plan->model, q->p, l->plan->ask.member)) < 0)
-            one.name = NULL;
+        one.name = param_name(l->plan->model, q->p, l->plan->ask.member);
+        if (state >= 0)
+            one.name = pool_print(l->pool, "optimizer/%s/%s", l->optimizer->state[state], one.name);
         l->saved[l->n] = one;
     }
     l->n++;
@@ -158,7 +158,8 @@ static const char colons[] = ":, :, :, :, :, :, :, :, :, :, :, :, :, :, :, :, ";
 static int declare(StWriter *w, const Saved *t, const PpPlan *model, int member)
 {
     const PpParam *p = t->p;
-    char outer[120] = "", slice[240] = "", row[80] = "", *name;
+    char outer[120] = "", slice[240] = "", row[80] = "";
+    POOL(room);
     int64_t size = st_dtype_size(p->t.dtype), n = t->box.bytes / size, first = t->box.first / size;
     int64_t dim[PP_MAX_RANK], elements = 1;
     int before = 0; /* dimensions that the slice has in front */
@@ -182,11 +183,10 @@ static int declare(StWriter *w, const Saved *t, const PpPlan *model, int member)
     int all = n == elements;
     if (!all)
         snprintf(row, sizeof row, "[%" PRId64 ":%" PRId64 "]", first, first + n);
-    if (asprintf(&name, "%s%s%s", t->name, slice, row) < 0)
-        return 0;
-    stw_declare(w, name, p->t.dtype, all ? p->t.rank : 1, all ? dim : &n);
-    free(name);
-    return 1;
+    const char *name = pool_print(&room, "%s%s%s", t->name, slice, row);
+    if (name)
+        stw_declare(w, name, p->t.dtype, all ? p->t.rank : 1, all ? dim : &n);
+    return name != NULL;
 }
 
 static void move(Saver *s)
@@ -203,7 +203,8 @@ static int write_tensor(const Saver *s, StWriter *w, Saved *t)
 {
     const char *bytes = s->snapshot ? s->snapshot + t->snapshot
                                     : host_copy(s->files, t->at, t->held.bytes);
-    char *dense = t->held.gap ? malloc((size_t)t->box.bytes + 1) : NULL;
+    POOL(room);
+    char *dense = t->held.gap ? pool_take(&room, t->box.bytes, 1) : NULL;
     if (t->held.gap && !dense)
         return 0;
     if (dense)
@@ -211,7 +212,6 @@ static int write_tensor(const Saver *s, StWriter *w, Saved *t)
     bytes = dense ? dense : bytes;
     sha256_of(bytes, (size_t)t->box.bytes, t->sha256);
     stw_write(w, bytes, t->box.bytes);
-    free(dense);
     return 1;
 }
 
@@ -299,10 +299,9 @@ PpStatus saver_open(Saver **out, const Plan *p, HostCopy *h, const Data *d)
     s->publication = (Publication){.model = p->model, .opt = o, .data = d};
     int64_t bytes = saver_bytes(p, o);
     saver_file_bytes(p, &s->n);
-    List l = {.plan = p, .optimizer = &optimizers[o->optimizer]};
-    l.saved = s->saved = zeroed(s->n, sizeof *s->saved);
-    if (!s->saved)
-        return pp_no_memory();
+    TRY(pp_take(&s->pool, &s->saved, s->n, sizeof *s->saved));
+    List l = {.plan = p, .optimizer = &optimizers[o->optimizer],
+              .pool = &s->pool, .saved = s->saved};
     list_all(&l);
     for (int i = 0; i < s->n; i++)
         if (!s->saved[i].name)
@@ -321,12 +320,10 @@ void saver_close(Saver *s)
     if (!s)
         return;
     worker_close(s->worker);
-    for (int i = 0; s->saved && i < s->n; i++)
-        free(s->saved[i].name);
     if (s->snapshot)
         s->files->dev->op->release_host(s->files->dev, s->snapshot);
-    free(s->saved);
-    free(s->publication.record);
+    pool_free(&s->pool);
+    pool_free(&s->publication.pool);
     free(s);
 }
 
@@ -376,29 +373,24 @@ static char *records(const Saver *s, int64_t *bytes)
 /* All ranks' records, one after the other, on rank 0. */
 static PpStatus gather(Saver *s, Group *g, const char *mine, int64_t bytes)
 {
-    int64_t *length = zeroed(g->ranks, sizeof *length);
-    PpStatus status = group_agree(g, length && mine ? PP_OK : pp_no_memory());
-    if (status == PP_OK)
-        status = g->op->gather(g, &bytes, sizeof bytes, length);
-    if (status == PP_OK && g->rank != 0) {
-        status = bytes ? group_send(g, 0, mine, bytes) : PP_OK;
-    } else if (status == PP_OK) {
-        Publication *p = &s->publication;
-        free(p->record);
-        p->bytes = 0;
-        for (int k = 0; k < g->ranks; k++)
-            p->bytes += length[k];
-        p->record = malloc((size_t)p->bytes + 1);
-        status = p->record ? PP_OK : pp_no_memory();
-        int64_t at = length[0];
-        if (p->record)
-            memcpy(p->record, mine, (size_t)bytes);
-        for (int k = 1; k < g->ranks && status == PP_OK; at += length[k++])
-            if (length[k])
-                status = group_recv(g, k, p->record + at, length[k]);
-    }
-    free(length);
-    return status;
+    POOL(room);
+    Publication *p = &s->publication;
+    int64_t *length = pool_take(&room, g->ranks, sizeof *length);
+    TRY(group_agree(g, length && mine ? PP_OK : pp_no_memory()));
+    TRY(g->op->gather(g, &bytes, sizeof bytes, length));
+    if (g->rank != 0)
+        return bytes ? group_send(g, 0, mine, bytes) : PP_OK;
+    pool_free(&p->pool);
+    p->bytes = 0;
+    for (int k = 0; k < g->ranks; k++)
+        p->bytes += length[k];
+    TRY(pp_take(&p->pool, &p->record, p->bytes, 1));
+    memcpy(p->record, mine, (size_t)bytes);
+    int64_t at = length[0];
+    for (int k = 1; k < g->ranks; at += length[k++])
+        if (length[k])
+            TRY(group_recv(g, k, p->record + at, length[k]));
+    return PP_OK;
 }
 
 PpStatus saver_collect(Saver *s, Group *g)

@@ -71,6 +71,7 @@ typedef struct {
     const Options *opt;
     const Data *data;
     Moment moment;
+    Pool pool;
     char *record; /* of all ranks, in order of ranks */
     int64_t bytes;
 } Publication;

@@ -70,20 +70,20 @@ static PpStatus put_options(FILE *f, const Options *o)
 {
     NumberOption n;
     const char *comma = "";
+    POOL(pool);
     fputs(", \"arguments\": [", f);
     for (int i = 1; i < o->argc; i++) {
         fputs(i > 1 ? ", " : "", f);
         json_write_string(f, o->argv[i]);
     }
     fputs("], \"numbers\": {", f);
-    for (int i = 0; options_next_number(o, &i, &n); comma = ", ") {
+    for (int i = 0; options_next_number(o, &i, &n, &pool); comma = ", ") {
         if (!n.value)
             return pp_no_memory();
         fputs(comma, f);
         json_write_string(f, n.name);
         fputs(": ", f);
         json_write_string(f, n.value);
-        free(n.value);
     }
     putc('}', f);
     return PP_OK;

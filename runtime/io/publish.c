@@ -101,26 +101,19 @@ static int by_name(const void *a, const void *b)
     return c ? c : compare(x->r.first, y->r.first);
 }
 
-static Entry *entries(const Publication *p, int *n)
+static PpStatus entries(const Publication *p, Pool *pool, Entry **list, int *n)
 {
-    int cap = 0;
-    *n = 0;
-    for (int64_t at = 0; at < p->bytes; cap++) {
-        Record r;
-        memcpy(&r, p->record + at, sizeof r);
-        at += (int64_t)sizeof r + r.name;
-    }
-    Entry *list = zeroed(cap, sizeof *list);
     const char *file = NULL;
-    for (int64_t at = 0; list && at < p->bytes; ++*n) {
-        Entry *e = &list[*n];
+    for (int64_t at = 0; at < p->bytes;) {
+        Entry *e;
+        TRY(pp_add(pool, list, n, &e, sizeof *e));
         memcpy(&e->r, p->record + at, sizeof e->r);
         e->name = p->record + at + sizeof e->r;
         file = e->r.is_file ? e->name : file;
         e->file = file;
         at += (int64_t)sizeof e->r + e->r.name;
     }
-    return list;
+    return PP_OK;
 }
 
 static void put_sha(FILE *f, const unsigned char *digest)
@@ -237,12 +230,12 @@ static PpStatus put_options(FILE *f, const PpPlan *model, const Options *o)
 {
     NumberOption n;
     const char *comma = "";
+    POOL(pool);
     fputs(",\n  \"options\": {", f);
-    for (int i = 0; options_next_number(o, &i, &n);) {
+    for (int i = 0; options_next_number(o, &i, &n, &pool);) {
         if (!n.value)
             return pp_no_memory();
         put_text(f, &comma, n.name, n.value);
-        free(n.value);
     }
     for (int i = 0; i < model->n_made; i++) {
         char made[80];
@@ -270,10 +263,10 @@ static void put_data(FILE *f, const Data *d)
 
 static PpStatus put_index(FILE *f, const Publication *p)
 {
-    int n;
-    Entry *e = entries(p, &n);
-    if (!e)
-        return pp_no_memory();
+    int n = 0;
+    Entry *e = NULL;
+    POOL(room);
+    TRY(entries(p, &room, &e, &n));
     fputs("{\n  \"format\": \"ppsplit checkpoint 2\",\n  \"model\": ", f);
     json_write_string(f, p->model->model);
     fprintf(f, ",\n  \"model_hash\": \"%016" PRIx64 "\",\n  \"step\": %" PRId64 ",\n  \"state\": {",
@@ -285,9 +278,9 @@ static PpStatus put_index(FILE *f, const Publication *p)
     PpStatus s = put_options(f, p->model, p->opt);
     put_data(f, p->data);
     put_files(f, e, n);
-    qsort(e, (size_t)n, sizeof *e, by_name);
+    if (n)
+        qsort(e, (size_t)n, sizeof *e, by_name);
     put_tensors(f, e, n);
-    free(e);
     return s;
 }
 

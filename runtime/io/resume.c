@@ -179,12 +179,10 @@ static PpStatus same_program(const Index *x, const PpPlan *p, const Options *o)
 PpStatus resume_options(const Index *x, const PpPlan *p, const Options *o)
 {
     NumberOption n;
+    POOL(pool);
     TRY(same_program(x, p, o));
-    for (int i = 0; options_next_number(o, &i, &n);) {
-        PpStatus s = n.value ? same_option(x, &n, o) : pp_no_memory();
-        free(n.value);
-        TRY(s);
-    }
+    for (int i = 0; options_next_number(o, &i, &n, &pool);)
+        TRY(n.value ? same_option(x, &n, o) : pp_no_memory());
     return PP_OK;
 }
 

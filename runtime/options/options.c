@@ -436,29 +436,28 @@ PpStatus options_parse(Options *o, int argc, char **argv, const PpPlan *plan)
     return PP_OK;
 }
 
-int options_next_number(const Options *o, int *i, NumberOption *n)
+static int next(const Options *o, int *i, int shared, NumberOption *n, Pool *pool)
 {
-    while (*i < N_SPECS && specs[*i].scope != NUMBERS)
-        ++*i;
-    if (*i == N_SPECS)
+    const Spec *s = &specs[*i];
+    while (s < specs + N_SPECS &&
+           (shared ? s->kind == K_GROUP || s->scope == OWN : s->scope != NUMBERS))
+        s++;
+    *i = (int)(s - specs) + 1;
+    if (s == specs + N_SPECS)
         return 0;
-    *n = (NumberOption){specs[*i].name, o->given[*i], kind_of(&specs[*i]) == K_FLAG,
-                        option_text(o, &specs[*i])};
-    ++*i;
+    *n = (NumberOption){s->name, o->given[s - specs], kind_of(s) == K_FLAG,
+                        option_text(o, s, shared && s->scope == GIVEN, pool)};
     return 1;
 }
 
-int options_next_shared(const Options *o, int *i, NumberOption *n)
+int options_next_number(const Options *o, int *i, NumberOption *n, Pool *pool)
 {
-    while (*i < N_SPECS && (specs[*i].kind == K_GROUP || specs[*i].scope == OWN))
-        ++*i;
-    if (*i == N_SPECS)
-        return 0;
-    const Spec *s = &specs[*i];
-    char *text = s->scope == GIVEN ? option_names(o, s) : option_text(o, s);
-    *n = (NumberOption){s->name, o->given[*i], kind_of(s) == K_FLAG, text};
-    ++*i;
-    return 1;
+    return next(o, i, 0, n, pool);
+}
+
+int options_next_shared(const Options *o, int *i, NumberOption *n, Pool *pool)
+{
+    return next(o, i, 1, n, pool);
 }
 
 void options_free(Options *o) { pool_free(&o->pool); }

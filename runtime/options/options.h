@@ -108,11 +108,11 @@ typedef struct {
     const char *name;
     int given; /* it was on the command line */
     int flag;  /* it takes no value */
-    char *value; /* to be freed; NULL: out of memory */
+    const char *value; /* in the pool; NULL: out of memory */
 } NumberOption;
 /* The next of them from number *i on, which starts at 0; 0: there are no more */
-int options_next_number(const Options *o, int *i, NumberOption *n);
+int options_next_number(const Options *o, int *i, NumberOption *n, Pool *pool);
 /* Likewise of all that ranks of a run have to be given alike, as far as they have to */
-int options_next_shared(const Options *o, int *i, NumberOption *n);
+int options_next_shared(const Options *o, int *i, NumberOption *n, Pool *pool);
 
 #endif

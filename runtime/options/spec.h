@@ -51,11 +51,9 @@ static inline int kind_of(const Spec *s) { return s->kind & ~(TRAINS | SAMPLES);
 
 /* values.c: PP_ERR_USAGE after a message where the text is no value of the option */
 PpStatus option_apply(Options *o, const Spec *s, const char *v);
-/* its value as the command line takes it, "none" where it is off; to be freed, NULL: out of memory
- */
-char *option_text(const Options *o, const Spec *s);
-/* likewise, without files: the names that it was given for, or whether it was */
-char *option_names(const Options *o, const Spec *s);
+/* its value as the command line takes it, "none" where it is off; NULL: out of memory.  names:
+ * without files, the names that it was given for, or whether it was */
+const char *option_text(const Options *o, const Spec *s, int names, Pool *pool);
 /* the message about a word that is not in the list, with the one that may be meant */
 PpStatus option_unknown(const char *what, const char *word, const char *const *list, int n);
 

@@ -146,7 +146,7 @@ PpStatus option_apply(Options *o, const Spec *s, const char *v)
 /* ---- values as text ---- */
 
 /* The fewest digits that read back as x. */
-static char *real_text(double x)
+static void put_real(FILE *f, double x)
 {
     char text[40];
     for (int digits = 6; digits <= 17; digits++) {
@@ -154,40 +154,23 @@ static char *real_text(double x)
         if (strtod(text, NULL) == x)
             break;
     }
-    return strdup(text);
-}
-
-static char *whole_text(int64_t n)
-{
-    char text[40];
-    snprintf(text, sizeof text, "%" PRId64, n);
-    return strdup(text);
+    fputs(text, f);
 }
 
 /* In the order in which they were given, which changes nothing but this text. */
-static char *list_text(const Words *w)
+static void put_pairs(FILE *f, const Pairs *list, int names)
 {
-    Memory text;
-    FILE *f = memory_open(&text);
-    for (int i = 0; f && i < w->n; i++)
-        fprintf(f, "%s%s", i ? " " : "", w->at[i]);
-    if (f && !w->n)
-        fputs("none", f);
-    return memory_close(f, &text) ? NULL : text.at;
+    for (int i = 0; i < list->n; i++)
+        fprintf(f, "%s%s%s%s", i ? " " : "", list->at[i].name, names ? "" : "=",
+                names ? "" : list->at[i].file);
+    fputs(list->n ? "" : "none", f);
 }
 
-static char *pairs_text(const Options *o, const Spec *s, int files)
+static void put_words(FILE *f, const Words *list)
 {
-    Memory text;
-    Pairs list;
-    memcpy(&list, (const char *)o + s->at, sizeof list);
-    FILE *f = memory_open(&text);
-    for (int i = 0; f && i < list.n; i++)
-        fprintf(f, "%s%s%s%s", i ? " " : "", list.at[i].name, files ? "=" : "",
-                files ? list.at[i].file : "");
-    if (f && !list.n)
-        fputs("none", f);
-    return memory_close(f, &text) ? NULL : text.at;
+    for (int i = 0; i < list->n; i++)
+        fprintf(f, "%s%s", i ? " " : "", list->at[i]);
+    fputs(list->n ? "" : "none", f);
 }
 
 static const char *offload_text(int which)
@@ -201,38 +184,57 @@ static const char *placement_text(int which)
     return which == SCHED_PLACE_V ? "v" : which == SCHED_PLACE_LOOP ? "loop" : "none";
 }
 
-char *option_names(const Options *o, const Spec *s)
-{
-    const char *text;
-    if (kind_of(s) == K_PAIR)
-        return pairs_text(o, s, 0);
-    memcpy(&text, (const char *)o + s->at, sizeof text);
-    return strdup(text ? s->value : "none");
-}
-
-char *option_text(const Options *o, const Spec *s)
+static const char *value_name(const Options *o, const Spec *s, int names)
 {
     const void *at = (const char *)o + s->at;
-    int64_t whole;
-    int small;
-    double real;
-    const char *text;
+    const int *small = at;
+    const char *const *text = at;
     switch (kind_of(s)) {
-    case K_REAL:
-        memcpy(&real, at, sizeof real);
-        return real < 0 ? strdup("none") : real_text(real);
-    case K_INT: memcpy(&small, at, sizeof small); return whole_text(small);
-    case K_FLAG: memcpy(&small, at, sizeof small); return strdup(small > 0 ? "yes" : "none");
-    case K_LONG: memcpy(&whole, at, sizeof whole); return whole_text(whole);
-    case K_SEED:
-        memcpy(&whole, at, sizeof whole);
-        return s->at == AT(shuffle_seed) && !o->shuffle ? strdup("none") : whole_text(whole);
-    case K_OPTIMIZER: return strdup(optimizers[o->optimizer].name);
-    case K_LIST: return list_text(at);
-    case K_PAIR: return pairs_text(o, s, 1);
-    case K_BYTES: memcpy(&whole, at, sizeof whole); return whole_text(whole);
-    case K_PLACEMENT: memcpy(&small, at, sizeof small); return strdup(placement_text(small));
-    case K_OFFLOAD: memcpy(&small, at, sizeof small); return strdup(offload_text(small));
-    default: memcpy(&text, at, sizeof text); return strdup(text ? text : "none");
+    case K_FLAG: return *small > 0 ? "yes" : "none";
+    case K_OPTIMIZER: return optimizers[o->optimizer].name;
+    case K_PLACEMENT: return placement_text(*small);
+    case K_OFFLOAD: return offload_text(*small);
+    default: return !*text ? "none" : names ? s->value : *text;
     }
+}
+
+static void put_value(FILE *f, const Options *o, const Spec *s, int names)
+{
+    const void *at = (const char *)o + s->at;
+    const double *real = at;
+    const int64_t *whole = at;
+    const int *small = at;
+    switch (kind_of(s)) {
+    case K_PAIR: put_pairs(f, at, names); break;
+    case K_LIST: put_words(f, at); break;
+    case K_INT: fprintf(f, "%d", *small); break;
+    case K_BYTES:
+    case K_LONG: fprintf(f, "%" PRId64, *whole); break;
+    case K_REAL:
+        if (*real >= 0)
+            put_real(f, *real);
+        else
+            fputs("none", f);
+        break;
+    case K_SEED:
+        if (s->at != AT(shuffle_seed) || o->shuffle)
+            fprintf(f, "%" PRId64, *whole);
+        else
+            fputs("none", f);
+        break;
+    default: fputs(value_name(o, s, names), f);
+    }
+}
+
+const char *option_text(const Options *o, const Spec *s, int names, Pool *pool)
+{
+    Memory text;
+    FILE *f = memory_open(&text);
+    if (f)
+        put_value(f, o, s, names);
+    if (memory_close(f, &text))
+        return NULL;
+    const char *kept = pool_text(pool, text.at, text.n);
+    free(text.at);
+    return kept;
 }

@@ -422,7 +422,8 @@ static void fuzz_json(const uint8_t *data, size_t n)
 {
     char err[200] = "";
     const char *at = (const char *)data;
-    Json j = {at, at + n, at, err, sizeof err, 0, 0};
+    POOL(pool);
+    Json j = {at, at + n, at, err, sizeof err, 0, 0, &pool};
     for (size_t i = 0; i < n && !j.bad; i++) {
         int64_t number;
         int yes;
@@ -433,7 +434,6 @@ static void fuzz_json(const uint8_t *data, size_t n)
             text = json_text(&j);
             if (text)
                 json_write_string(nowhere, text);
-            free(text);
             break;
         case 't':
         case 'f': json_bool(&j, &yes); break;

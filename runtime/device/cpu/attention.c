@@ -147,11 +147,7 @@ static Job job(const PpAttention *given, int back)
     b.below = a->window ? a->diagonal - a->window + 1 : 1 - a->rows;
     b.half = a->dtype != PP_F32;
     const PpAttentionRoom room = pp_attention_room(a, b.matrices, b.group > 1, back);
-    int most = 1;
-#ifdef _OPENMP
-    most = omp_in_parallel() ? 1 : omp_get_max_threads();
-    most = most > PP_ATTENTION_PLACES ? PP_ATTENTION_PLACES : most;
-#endif
+    const int all = team_most(), most = all > PP_ATTENTION_PLACES ? PP_ATTENTION_PLACES : all;
     b.threads = most <= room.places && most <= b.matrices / b.group ? most : 1;
     b.row_threads = b.threads > 1 ? 1 : most;
     b.place_bytes = room.place;
@@ -362,7 +358,7 @@ static void row_drop(float *to, const float *x, const float *kept, Range c)
 /* Of this thread: `n` rows of float32. */
 static float *row_room(const Job *b, int thread, int n)
 {
-    const int t = b->threads > 1 ? thread : cpu_thread();
+    const int t = b->threads > 1 ? thread : team_thread();
     return (float *)(void *)(b->row + t * b->row_bytes) + n * pp_attention_row(b->a.keys);
 }
 
@@ -440,7 +436,7 @@ static void forward_strip(const Job *b, const Part *p)
 static void strips(const Job *b, int64_t owner, void (*of)(const Job *, const Part *))
 {
     const int64_t rows = b->a.rows, end = (owner + 1) * b->group;
-    Part p = {.thread = b->threads > 1 ? cpu_thread() : 0, .z = owner * b->group, .begins = true};
+    Part p = {.thread = b->threads > 1 ? team_thread() : 0, .z = owner * b->group, .begins = true};
     for (; p.z < end; p.z++)
         for (p.first = 0; p.first < rows; p.first += b->strip) {
             p.rows = rows - p.first < b->strip ? rows - p.first : b->strip;

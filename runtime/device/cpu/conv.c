@@ -213,17 +213,15 @@ void pp_library_close(PpLibrary *l)
 static int team(const PpConv *v, int64_t rows)
 {
     int n = v->threads;
-#ifdef _OPENMP
-    if (omp_get_max_threads() < n) /* half of a compound has half of the threads */
-        n = omp_get_max_threads();
-#endif
+    if (team_most() < n) /* half of a compound has half of the threads */
+        n = team_most();
     return rows >= n ? n : 1;
 }
 
 /* Scratch of the thread that asks, in a team of so many. */
 static char *scratch_of(const PpConv *v, int members)
 {
-    return v->library->scratch + v->scratch.bytes * (members > 1 ? cpu_thread() : 0);
+    return v->library->scratch + v->scratch.bytes * (members > 1 ? team_thread() : 0);
 }
 
 /* The functions of an element type, of one sample each. */

@@ -83,7 +83,7 @@ static void NAME(forward_pieces)(const PpConv *v, int64_t n, const T *x, const T
                                  const Then *then)
 {
     int64_t piece = v->mg <= v->out_size ? PIECE : v->out_size;
-    int members = gemm_threads();
+    int members = team_most();
     (void)members; /* built without OpenMP */
 #pragma omp parallel for collapse(2) num_threads(members) schedule(static) if (members > 1)
     for (int64_t g = 0; g < v->group; g++)

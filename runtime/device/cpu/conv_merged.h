@@ -128,7 +128,7 @@ static void together_forward(const PpConv *v, int64_t first, const ConvUse *of)
     const int64_t samples = together_turn(v->several.together[0], first, of->rows);
     const float *x = of->x, *w = of->w;
     float *y = of->y;
-    int members = gemm_threads();
+    int members = team_most();
     (void)members; /* built without OpenMP */
 #pragma omp parallel for collapse(2) num_threads(members) schedule(static) if (members > 1)
     for (int64_t g = 0; g < v->group; g++)

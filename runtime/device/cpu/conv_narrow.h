@@ -146,7 +146,7 @@ static void narrow_sample(const PpConv *v, int data, int64_t sample, const float
     const Slide *u = &n.slide;
     const int seven = u->oh % SLIDE_HIGH == 0, high = seven ? SLIDE_HIGH : DEPTHWISE_LINES;
     NarrowLines *const *lines = narrow_lines[data ? 2 : v->stride[1] - 1][seven];
-    int members = gemm_threads();
+    int members = team_most();
     (void)members; /* built without OpenMP */
 #pragma omp parallel for num_threads(members) schedule(static) if (members > 1)
     for (int64_t g = 0; g < v->group; g++)

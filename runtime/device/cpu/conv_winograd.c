@@ -16,12 +16,10 @@
  */
 #include "api/pp.h"
 #include "core/core.h"
+#include "core/team.h"
 #include "device/cpu/conv_winograd.h"
 
 #include <string.h>
-#ifdef _OPENMP
-#include <omp.h>
-#endif
 
 enum { FILTERS = 4 * LANES /* whose taps are sorted at once */ };
 
@@ -32,13 +30,8 @@ typedef struct {
 
 static int team(const PpConv *v)
 {
-#ifdef _OPENMP
-    int n = omp_in_parallel() ? 1 : omp_get_max_threads();
+    int n = team_most();
     return n < v->threads ? n : v->threads;
-#else
-    (void)v;
-    return 1;
-#endif
 }
 
 /* ---- vectors of LANES ---- */

@@ -4,20 +4,9 @@
 #ifndef PP_CPU_H
 #define PP_CPU_H
 
-#include <stddef.h>
-#ifdef _OPENMP
-#include <omp.h>
-#endif
+#include "core/team.h"
 
-/* Which of the team's threads this is: 0 is the first. */
-static inline int cpu_thread(void)
-{
-#ifdef _OPENMP
-    return omp_get_thread_num();
-#else
-    return 0;
-#endif
-}
+#include <stddef.h>
 
 /* gemm.c: the first product that a library refused; "": none.  Of the process: products return
    nothing to generated code, and the threads they run on are OpenMP's.  The runtime asks after each

@@ -31,9 +31,6 @@
 #if defined PP_CBLAS && !defined PP_OPENBLAS
 typedef int blasint; /* the lp64 interface, which detect.sh asks for */
 #endif
-#ifdef _OPENMP
-#include <omp.h>
-#endif
 
 enum { TILE_M = 4, TILE_N = 16, BLOCK_K = 256 };
 
@@ -43,25 +40,6 @@ const char *gemm_error(void)
 {
     const char *why = __atomic_load_n(&gemm_first_refused, __ATOMIC_RELAXED);
     return why ? why : "";
-}
-
-int gemm_threads(void)
-{
-#ifdef _OPENMP
-    return omp_in_parallel() ? 1 : omp_get_max_threads();
-#else
-    return 1;
-#endif
-}
-
-void gemm_set_threads(int team, int n)
-{
-#ifdef _OPENMP
-    if (team > 1)
-        omp_set_num_threads(n);
-#else
-    (void)team, (void)n;
-#endif
 }
 
 const char *gemm_library(void)
@@ -211,7 +189,7 @@ static void dgemm_serial(const Double *q)
 static void sgemm_wide(const Wide *all)
 {
     const int64_t side = all->m > all->n ? all->m : all->n;
-    if (side <= PIECE || gemm_threads() == 1) {
+    if (side <= PIECE || team_most() == 1) {
         gemm_wide(all);
         return;
     }
@@ -268,7 +246,7 @@ int gemm_images_pay(int64_t m, int64_t n)
 void gemm_images(const Wide *q)
 {
 #ifdef PP_GEMM_WIDE
-    int members = gemm_threads();
+    int members = team_most();
     (void)members; /* built without OpenMP */
 #pragma omp parallel for num_threads(members) schedule(static) if (members > 1)
     for (int64_t at = 0; at < q->m; at += WIDE_HIGH) {
@@ -295,7 +273,7 @@ int64_t gemm_batch_total(int rank, const int64_t *count)
 
 int gemm_batch_team(int64_t total, int64_t m, int64_t n, int64_t k)
 {
-    int team = gemm_threads();
+    int team = team_most();
     return total < team || total < PARALLEL / (m * n * (k ? k : 1)) + 2 ? 1 : team;
 }
 
@@ -351,17 +329,19 @@ BatchPlace gemm_batch_place(int64_t i, int rank, const int64_t *count, const int
         if (NAME##_other(q))                                                                       \
             return;                                                                                \
         int64_t side = q->m > q->n ? q->m : q->n;                                                  \
-        int team = gemm_threads();                                                                 \
+        int team = team_most();                                                                    \
         if (team > 1 && side > PIECE) {                                                            \
             _Pragma("omp parallel for schedule(static)") for (int64_t at = 0; at < side;           \
                                                               at += PIECE)                         \
                 NAME##_piece(q, at);                                                               \
             return;                                                                                \
         }                                                                                          \
-        gemm_set_threads(team, 1);                                                                 \
+        if (team > 1)                                                                              \
+            team_set(1);                                                                           \
         for (int64_t at = 0; at < side; at += PIECE)                                               \
             NAME##_piece(q, at);                                                                   \
-        gemm_set_threads(team, team);                                                              \
+        if (team > 1)                                                                              \
+            team_set(team);                                                                        \
     }                                                                                              \
     void pp_##NAME(int ta, int tb, int64_t m, int64_t n, int64_t k, T alpha, const T *a,           \
                    int64_t lda, const T *b, int64_t ldb, T beta, T *c, int64_t ldc)                \

@@ -64,11 +64,6 @@ void gemm_images(const Wide *q);
  * not what is written in the end. */
 int gemm_after(const Wide *q);
 
-/* How many threads a product called from here may take */
-int gemm_threads(void);
-/* How many threads a library called from here would take; `team` was so many before. */
-void gemm_set_threads(int team, int n);
-
 /* How many threads share out the products of a batch, and how many those are. */
 int gemm_batch_team(int64_t total, int64_t m, int64_t n, int64_t k);
 int64_t gemm_batch_total(int rank, const int64_t *count);

@@ -215,17 +215,19 @@ static void product(const Product *q)
     int64_t rows = way == converted ? ROWS : way != by_library || q->m > q->n ? LONG : SHORT,
             columns = way == converted ? COLUMNS : rows == LONG ? SHORT : LONG,
             across = (q->n + columns - 1) / columns, blocks = (q->m + rows - 1) / rows * across;
-    int team = gemm_threads();
+    int team = team_most();
     if (team > 1 && blocks > 1) {
 #pragma omp parallel for schedule(static)
         for (int64_t at = 0; at < blocks; at++)
             block(q, way, rows, columns, at / across * rows, at % across * columns);
         return;
     }
-    gemm_set_threads(team, 1); /* a region of one thread would cost as much as a small product */
+    if (team > 1)
+        team_set(1); /* a region of one thread would cost as much as a small product */
     for (int64_t at = 0; at < blocks; at++)
         block(q, way, rows, columns, at / across * rows, at % across * columns);
-    gemm_set_threads(team, team);
+    if (team > 1)
+        team_set(team);
 }
 
 static void batch(const Product *first, int rank, const int64_t *count, const int64_t *stride_a,
