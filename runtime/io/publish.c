@@ -105,13 +105,11 @@ static PpStatus entries(const Publication *p, Pool *pool, Entry **list, int *n)
 {
     const char *file = NULL;
     for (int64_t at = 0; at < p->bytes;) {
-        Entry *e;
-        TRY(pp_add(pool, list, n, &e, sizeof *e));
-        memcpy(&e->r, p->record + at, sizeof e->r);
-        e->name = p->record + at + sizeof e->r;
-        file = e->r.is_file ? e->name : file;
-        e->file = file;
-        at += (int64_t)sizeof e->r + e->r.name;
+        Entry e = {.name = p->record + at + sizeof e.r};
+        memcpy(&e.r, p->record + at, sizeof e.r);
+        e.file = file = e.r.is_file ? e.name : file;
+        TRY(pp_add(pool, list, n, &e, sizeof e));
+        at += (int64_t)sizeof e.r + e.r.name;
     }
     return PP_OK;
 }

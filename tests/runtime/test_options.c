@@ -128,12 +128,11 @@ static int differs(const Sample *s)
     char words[2][8][100];
     Options o[2];
     NumberOption a, b;
+    POOL(pool);
     int good = parse(&o[0], s, 0, words[0]) && parse(&o[1], s, 1, words[1]), found = 0;
-    for (int i = 0, j = 0; good && options_next_shared(&o[0], &i, &a) &&
-                           options_next_shared(&o[1], &j, &b);) {
+    for (int i = 0, j = 0; good && options_next_shared(&o[0], &i, &a, &pool) &&
+                           options_next_shared(&o[1], &j, &b, &pool);)
         found |= !strcmp(a.name, s->name) && strcmp(a.value, b.value) != 0;
-        free(a.value), free(b.value);
-    }
     options_free(&o[0]), options_free(&o[1]);
     return found;
 }
@@ -144,14 +143,14 @@ int main(void)
     char words[8][100];
     Options o;
     NumberOption one;
+    POOL(pool);
     int listed = 0, owned = 0;
     parse(&o, NULL, 0, words);
-    for (int i = 0; options_next_shared(&o, &i, &one); listed++) {
+    for (int i = 0; options_next_shared(&o, &i, &one, &pool); listed++) {
         const Sample *s = sample_of(one.name);
         ok(s && differs(s), "--%s differs: seen", one.name);
         for (int k = 0; k < 3; k++)
             owned += !strcmp(own[k], one.name);
-        free(one.value);
     }
     options_free(&o);
     ok(listed == N_SAMPLES && !owned, "%d options, and not a rank's own", listed);
