@@ -241,6 +241,6 @@ void data_close(Data *d)
         for (int k = 0; k < d->input[i].n; k++)
             npy_close(&d->input[i].file[k].npy);
     for (int v = 0; v < PP_LENGTHS; v++)
-        free(d->row_length[v]), free(d->row_start[v]);
+        free(d->row_length[v]);
     pool_free(&d->pool);
 }

@@ -86,17 +86,6 @@ static PpStatus check_longest(Data *d, int v)
 
 /* ---- --lengths ---- */
 
-/* Where each row begins that lies behind those before it. */
-static int64_t *starts(const int64_t *length, int64_t rows)
-{
-    int64_t *start = malloc((size_t)(rows + 1) * sizeof *start);
-    if (start)
-        start[0] = 0;
-    for (int64_t i = 0; i < rows && start; i++)
-        start[i + 1] = start[i] + length[i];
-    return start;
-}
-
 static PpStatus read_one(Data *d, const NameFile *nf)
 {
     const PpPlan *p = d->model;
@@ -121,8 +110,10 @@ static PpStatus read_one(Data *d, const NameFile *nf)
                        "--lengths %s=%s: it is of %" PRId64 " rows, the one before it of %" PRId64,
                        nf->name, nf->file, rows, d->length_rows);
     d->length_rows = rows;
-    d->row_start[v] = starts(d->row_length[v], rows);
-    return d->row_start[v] ? PP_OK : pp_no_memory();
+    TRY(pp_take(&d->pool, &d->row_start[v], rows + 1, sizeof *d->row_start[v]));
+    for (int64_t i = 0; i < rows; i++)
+        d->row_start[v][i + 1] = d->row_start[v][i] + d->row_length[v][i];
+    return PP_OK;
 }
 
 PpStatus lengths_read(Data *d)
