@@ -62,29 +62,6 @@ static void backward(Rank *r, const PpStage *st, int type, const PpCtx *c)
         timed(r, st, PP_TIMED_WEIGHT, st->backward_weight, c);
 }
 
-PpCtx stage_context(Rank *r, const Op *op, int64_t step)
-{
-    const StagePlan *rs = &r->plan.stage[op->local];
-    StageRun *own = &r->stage[op->local];
-    const ParamBlock here = param_block(r, op->local);
-    PpCtx c = {
-        .stage = rs->st->index,
-        .param = here.param,
-        .grad = here.grad,
-        .constants = rs->constants,
-        .half = here.half,
-        .work = r->plan.slots + op->work,
-        .seed = r->run->opt->seed,
-        .step = (uint64_t)step,
-        .stream = own->handles.stream,
-        .blas = own->handles.blas,
-        .state = own->state,
-        .mesh = &own->mesh,
-    };
-    members_number(r, &c);
-    return c;
-}
-
 /* Of a microbatch: and its messages, which rows it is. */
 static PpCtx context(Rank *r, const Op *op, int64_t step)
 {

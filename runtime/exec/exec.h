@@ -333,16 +333,15 @@ void shards_leave(Rank *r, int local, int param);
 void shards_norms(Rank *r, double *sum); /* as the device's norms() and update() */
 void shards_update(Rank *r, const DeviceUpdate *u);
 
-/* members.c: what members of a rank do together; which of them this one is */
-void members_number(const Rank *r, PpCtx *c);
+/* members.c: what members of a rank do together */
+/* What a stage's function is handed whatever the rows: its blocks, handles, members, the step */
+PpCtx stage_context(Rank *r, const Op *op, int64_t step);
 void meshes_open(Rank *r); /* of its stages */
 PpStatus members_sum(Rank *r, const Transfer *t, char *work); /* DO_MEMBERS */
 /* Bytes that its collectives have sent; all ranks call it */
 PpStatus members_log(Rank *r);
 
 /* compute.c */
-/* What a stage's function is handed whatever the rows: its blocks, handles, members, the step */
-PpCtx stage_context(Rank *r, const Op *op, int64_t step);
 PpStatus compute(Rank *r, const Op *op, int64_t step);
 
 /* forward_done.c: outputs and loss of the pass's microbatch m to the host */

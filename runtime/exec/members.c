@@ -37,10 +37,33 @@ void meshes_open(Rank *r)
     }
 }
 
-void members_number(const Rank *r, PpCtx *c)
+static void members_number(const Rank *r, PpCtx *c)
 {
     for (int x = 0; x < PP_AXES; x++)
         c->member[x] = plan_member_along(r->run->model, r->member, x);
+}
+
+PpCtx stage_context(Rank *r, const Op *op, int64_t step)
+{
+    const StagePlan *rs = &r->plan.stage[op->local];
+    StageRun *own = &r->stage[op->local];
+    const ParamBlock here = param_block(r, op->local);
+    PpCtx c = {
+        .stage = rs->st->index,
+        .param = here.param,
+        .grad = here.grad,
+        .constants = rs->constants,
+        .half = here.half,
+        .work = r->plan.slots + op->work,
+        .seed = r->run->opt->seed,
+        .step = (uint64_t)step,
+        .stream = own->handles.stream,
+        .blas = own->handles.blas,
+        .state = own->state,
+        .mesh = &own->mesh,
+    };
+    members_number(r, &c);
+    return c;
 }
 
 PpStatus members_sum(Rank *r, const Transfer *t, char *work)
