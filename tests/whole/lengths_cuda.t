@@ -52,7 +52,7 @@ array y i8 2,12 19
 array target i8 2,12 19
 data=(--data x="$work/x.npy" --data mask="$work/mask.npy" --data y="$work/y.npy" --data target="$work/target.npy")
 at pair "enc=7 dec=12"
-is "in products of as many rows and columns, however far rows are apart" "$(cut -d' ' -f1-4 "$work/any.products")" "$(cut -d' ' -f1-4 "$work/bound.products")"
+is "in products of as many rows and columns, however far rows are apart" "$(cut -d' ' -f1-4 "$work/any.products" | sort)" "$(cut -d' ' -f1-4 "$work/bound.products" | sort)"
 data=(--data x=pair.x.npy --data mask=pair.mask.npy --data y=pair.y.npy --data target=pair.target.npy)
 SHIM_DEVICES=2 ok "rows of their own" run programs_any mixed --lengths enc=pair.enc.npy --lengths dec=pair.dec.npy --microbatches 4 --steps 1 --ranks 2 --transport nccl
 ok "PyTorch's gradients" "$compare" grads "$work/mixed" pair.safetensors
