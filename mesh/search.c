@@ -371,9 +371,8 @@ MeshPlan mesh_search(const Graph *g, Arena *a, const MeshOptions *opt, MeshAxis 
             return p;
     }
     static const char *const hint[MESH_AXES] = {
-        "heads, features, channels or rows of a table are divided where --chunks divides them and "
-        "it "
-        "pays; leave out --tensor, or say with --shard what to divide",
+        "heads, features, channels or rows of a table are divided where --chunks divides them, if "
+        "it pays; leave out --tensor, or say with --shard what to divide",
         "sequences are divided where --chunks divides their places; leave out --sequence",
         "experts are divided where --chunks divides their number: matrices of one parameter, or "
         "such as differ in their parameters alone; --tensor divides each expert"};
