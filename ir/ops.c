@@ -7,25 +7,14 @@
 
 typedef enum { CODE_MAP, CODE_KERNEL, CODE_VIEW, CODE_LOWERED, CODE_COMPOSITE } CodeKind;
 typedef enum { GRADIENT_YES, GRADIENT_NO, GRADIENT_LOWERED } Gradient;
+// clang-format off
 enum {
-    PURE = 1,
-    FOLDS = 2,
-    CHEAP = 4,
-    ALONE = 8,
-    IS_VIEW = 16,
-    QUICK = 32,
-    SHORT = 64,
-    LONG = 128,
-    REDUCES = 256,
-    PICKS = 512,
-    EXACT = 1024,
-    ARITHMETIC = 2048,
-    MEMBERS = 4096,
-    LINEAR = 8192,
-    LIFTS = 16384,
-    GROWS = 32768,
-    PLAIN = 65536
+    PURE = 1 << 0, FOLDS = 1 << 1, CHEAP = 1 << 2, ALONE = 1 << 3, IS_VIEW = 1 << 4,
+    QUICK = 1 << 5, SHORT = 1 << 6, LONG = 1 << 7, REDUCES = 1 << 8, PICKS = 1 << 9,
+    EXACT = 1 << 10, ARITHMETIC = 1 << 11, MEMBERS = 1 << 12, LINEAR = 1 << 13, LIFTS = 1 << 14,
+    GROWS = 1 << 15, PLAIN = 1 << 16
 };
+// clang-format on
 
 typedef struct {
     const char *name;

@@ -27,6 +27,17 @@ static void add_input(Ow *w, ValueId v, const char *name)
     ow_info(w, &w->input, GRAPH_INPUT, w->alias[v], val(w->g, v));
 }
 
+/* loss_scale, where one of them reads it and it is not listed as an input */
+static void add_scale(Ow *w, const Ids *list)
+{
+    for (uint32_t i = 0; i < list->n; i++) {
+        const Node *n = &w->g->node.at[list->at[i]];
+        for (uint32_t j = 0; j < n->nin; j++)
+            if (n->in[j] == w->p->loss_scale)
+                add_input(w, n->in[j], NULL);
+    }
+}
+
 static Ow begin(const Pipe *p, OutsideFile *outside, Arena *a)
 {
     Ow w = {.p = p,
@@ -166,15 +177,9 @@ void onnx_write_forward(const Pipe *p, uint32_t stage, const OnnxWeight *weight,
         add_input(&w, s->input.at[i].value, NULL);
         listed[s->input.at[i].value] = true;            /* kept as it came: whoever fed it has it */
     }
-    /* loss_scale, where it is not listed as an input */
-    for (uint32_t i = 0; i < s->forward.n; i++) {
-        const Node *n = &w.g->node.at[s->forward.at[i]];
-        for (uint32_t j = 0; j < n->nin; j++)
-            if (n->in[j] != NONE && n->in[j] == p->loss_scale) {
-                add_input(&w, n->in[j], NULL);
-                listed[n->in[j]] = true;
-            }
-    }
+    add_scale(&w, &s->forward);
+    if (p->loss_scale != NONE)
+        listed[p->loss_scale] = true;
     for (uint32_t i = 0; i < s->forward.n; i++)
         ow_node(&w, s->forward.at[i]);
     for (uint32_t i = 0; i < s->output.n; i++)
@@ -277,12 +282,7 @@ void onnx_write_backward(const Pipe *p, uint32_t stage, const OnnxWeight *weight
         add_input(&w, s->stash.at[i], NULL);
     for (uint32_t i = 0; i < s->output.n; i++)
         add_received(&w, &s->output.at[i]);
-    for (uint32_t i = 0; i < s->backward.n; i++) {
-        const Node *n = &w.g->node.at[s->backward.at[i]];
-        for (uint32_t j = 0; j < n->nin; j++)
-            if (n->in[j] != NONE && n->in[j] == p->loss_scale)
-                add_input(&w, n->in[j], NULL);
-    }
+    add_scale(&w, &s->backward);
     for (uint32_t i = 0; i < s->backward.n; i++)
         ow_node(&w, s->backward.at[i]);
     for (uint32_t i = 0; i < s->input.n; i++)

@@ -543,12 +543,12 @@ void ow_node(Ow *w, NodeId id)
     e->in = arena_array(w->a, const char *, n->nin + 1);
     e->out = arena_array(w->a, const char *, n->nout + 1);
     for (uint32_t i = 0; i < n->nin && !(n->op == OP_Phase && i > 0) && n->op != OP_Count; i++)
-        e->in[i] = n->in[i] == NONE ? "" : ow_name(w, n->in[i]);
+        e->in[i] = ow_name(w, n->in[i]);
     for (uint32_t i = 0; i < n->nout; i++)
         e->out[i] = ow_name(w, n->out[i]);
     bool widens = !moves(n->op);
     for (uint32_t i = 0; i < n->nin && widens; i++)
-        if (e->in[i] && n->in[i] != NONE && dtype_is_half(operand(e, i)->dtype))
+        if (e->in[i] && dtype_is_half(operand(e, i)->dtype))
             e->in[i] = emit_cast(e, e->in[i], DT_F32, NULL);
     for (uint32_t i = 0; i < n->nout && widens; i++)
         e->out[i] = dtype_is_half(val(w->g, n->out[i])->dtype) ? ow_made(w) : e->out[i];
