@@ -39,48 +39,48 @@ void through_mark(ImportState *s, const RawNode *n, ValueId *in)
         if (y == NONE || !import_carries(s, in[1 - k]))
             continue;
         if (import_carries(s, y)) {
-            s->untold = s->untold ? s->untold : n->name;
+            import_note(&s->untold, n);
             continue;
         }
         in[k] = import_stopped(s, in[k]);
-        s->through = s->through ? s->through : n->name;
+        import_note(&s->through, n);
     }
 }
 
 void through_block(ImportState *s, const RawNode *n, ValueId out)
 {
     bool stopped = n->stop_out && n->stop_out[0];
-    if (stop_is_block(n) && out != NONE && !stopped && import_carries(s, out) && s->n_block++ == 0)
-        s->first_block = n->name;
+    if (stop_is_block(n) && out != NONE && !stopped && import_carries(s, out))
+        import_note(&s->block, n);
 }
 
 static void report_blocks(const ImportState *s)
 {
     const Onnx__GraphProto *g = s->m->graph;
-    if (s->n_block == 0 || s->opt->stop.n ||
+    if (s->block.n == 0 || s->opt->stop.n ||
         metadata_get(g->n_metadata_props, g->metadata_props, "ppsplit.no_grad"))
         return;
     diag_hint("if it is no_grad(), name its results with --stop-gradient");
     diag_warn(WHERE_FILE(s->m->path),
               "%u node%s (first '%.128s') in a block of torch.no_grad() or autocast: the file does "
               "not say which, so the gradient passes",
-              s->n_block, s->n_block == 1 ? "" : "s", diag_escape(s->m->arena, s->first_block));
+              s->block.n, s->block.n == 1 ? "" : "s", diag_escape(s->m->arena, s->block.first));
 }
 
 void through_report(const ImportState *s)
 {
     Where w = WHERE_FILE(s->m->path);
     report_blocks(s);
-    if (s->through)
+    if (s->through.n)
         diag_warn(w,
                   "sums (y - x) + x such as '%.128s', where y has no gradient, are taken for y - "
                   "x.detach() + x: the gradient goes to x",
-                  diag_escape(s->m->arena, s->through));
-    if (!s->untold || s->opt->stop.n)                   /* the user has thought of it */
+                  diag_escape(s->m->arena, s->through.first));
+    if (!s->untold.n || s->opt->stop.n)                   /* the user has thought of it */
         return;
     diag_hint("name the results of detach() with --stop-gradient, here and elsewhere");
     diag_warn(w,
               "the sum (y - x) + x '%.128s' may be a straight-through estimator; the file does not "
               "say whether its source calls detach(), so the gradient passes",
-              diag_escape(s->m->arena, s->untold));
+              diag_escape(s->m->arena, s->untold.first));
 }

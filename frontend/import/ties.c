@@ -56,19 +56,19 @@ bool im_has_index(const Import *im, int axis)
         return im->training && fx && calls_one_of(fx, of_dim, 2);
     if (has_arg(im, axis, val(im->g, im->in[0])->shape.rank))
         return true;
-    if (import_carries(s, im->in[0]) && s->n_ties++ == 0)
-        s->first_tie = *im->node->name || im->nout == 0 ? im->node->name : im->node->out[0];
+    if (import_carries(s, im->in[0]))
+        import_note(&s->ties, im->node);
     return false;
 }
 
 void ties_report(const ImportState *s)
 {
-    if (s->n_ties == 0)
+    if (s->ties.n == 0)
         return;
     diag_hint("if elements can be equal, export with dynamo=True, which records which one it is");
     diag_warn(WHERE_FILE(s->m->path),
               "%u ReduceMax or ReduceMin of TorchScript (first '%.128s'): equal elements share the "
               "gradient, as in amax; if the model calls max(dim), one of them should have it, but "
               "the file does not say so",
-              s->n_ties, diag_escape(s->m->arena, s->first_tie));
+              s->ties.n, diag_escape(s->m->arena, s->ties.first));
 }

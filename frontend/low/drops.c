@@ -102,10 +102,7 @@ static bool lost_one_drops(const Import *im, bool lost)
                  (im->state->opt->dropout == DROPOUT_OF_ATTENTION && d->any && lost);
     if (!drops && !lost && d->any)
         return false;
-    uint32_t *n = drops ? &d->n_lost : &d->n_left;
-    const char **first = drops ? &d->first_lost : &d->first_left;
-    if ((*n)++ == 0)
-        *first = *im->node->name || im->nout == 0 ? im->node->name : im->node->out[0];
+    import_note(drops ? &d->lost : &d->left, im->node);
     return drops;
 }
 
@@ -132,17 +129,17 @@ void drops_report(const ImportState *s)
     Where w = WHERE_FILE(s->m->path);
     if (s->opt->dropout != DROPOUT_OF_ATTENTION)        /* the user has thought of it */
         return;
-    if (d->n_lost) {
+    if (d->lost.n) {
         diag_hint("--dropout=as-written turns them off");
         diag_warn(w,
                   "%u Dropout%s without a training mode (first '%.128s') drop%s as the others do: "
                   "PyTorch's exporters lose the mode of attention's dropout",
-                  d->n_lost, d->n_lost == 1 ? "" : "s", diag_escape(s->m->arena, d->first_lost),
-                  d->n_lost == 1 ? "s" : "");
+                  d->lost.n, d->lost.n == 1 ? "" : "s", diag_escape(s->m->arena, d->lost.first),
+                  d->lost.n == 1 ? "s" : "");
     }
-    if (d->n_left) {
+    if (d->left.n) {
         diag_hint("export in training mode, or turn dropout on with --dropout=train");
         diag_warn(w, "%u Dropout%s (first '%.128s') will not drop: the file has no training mode",
-                  d->n_left, d->n_left == 1 ? "" : "s", diag_escape(s->m->arena, d->first_left));
+                  d->left.n, d->left.n == 1 ? "" : "s", diag_escape(s->m->arena, d->left.first));
     }
 }

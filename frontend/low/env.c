@@ -6,6 +6,12 @@
 
 #include "state.h"
 
+void import_note(Noted *to, const RawNode *n)
+{
+    if (to->n++ == 0)
+        to->first = *n->name || n->nout == 0 ? n->name : n->out[0];
+}
+
 void import_define(ImportState *s, const char *name, Slot slot)
 {
     uint32_t *at = strmap_at(&s->env, name);

@@ -19,12 +19,14 @@ typedef struct {
     Dtype declared; /* its type in the file, where the graph holds it in another; else DT_NONE */
 } Slot;
 
+/* Nodes of which something is to be said: how many, and what the first is called. */
+typedef struct { uint32_t n; const char *first; } Noted;
+
 /* drops.c: Dropouts of the model. */
 typedef struct {
     bool any;       /* some have a training mode that is set, or PyTorch's metadata says so */
     StrMap dropout; /* the fx nodes that a Dropout of the file is of */
-    uint32_t n_lost, n_left; /* without a mode: those that drop, those that do not */
-    const char *first_lost, *first_left;
+    Noted lost, left;        /* without a mode: those that drop, those that do not */
 } Drops;
 
 typedef struct ImportState {
@@ -43,18 +45,17 @@ typedef struct ImportState {
     const RawNodes *list;                                      /* that is being imported */
     Ids alive; /* bools that are true wherever what is imported now counts: the loops around */
     VEC(bool) carries; /* by value, through.c: a gradient of it reaches a parameter */
-    const char *through, *untold; /* through.c: the first nodes it is said of, or NULL */
-    uint32_t n_block;    /* through.c: nodes of blocks that may be under no_grad() */
-    const char *first_block;
+    Noted through, untold; /* through.c: sums that are, and may be, such estimators */
+    Noted block;           /* through.c: of blocks that may be under no_grad() */
     Drops drops;
-    uint32_t n_ties;     /* ties.c: nodes of which nothing tells who has the gradient */
-    const char *first_tie;
+    Noted ties;            /* ties.c: those of which nothing tells who has the gradient */
     /* padding.c: embeddings whose padding row the numbers tell; whose numbers are absent */
     Strings padded, unpadded;
     struct Trips *trips; /* trips.c: loops whose nodes have begun; NULL: none */
 } ImportState;
 
 /* env.c */
+void import_note(Noted *to, const RawNode *n);
 void import_define(ImportState *s, const char *name, Slot slot);
 void import_name_value(ImportState *s, ValueId v,
                        const char *name); /* with a number when an earlier model has the name */

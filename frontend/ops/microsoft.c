@@ -202,28 +202,12 @@ static Heads heads_of(const Import *im)
     };
 }
 
-/* Of x [rows, steps, 3 m], queries, keys and values beside one another. */
-static ValueId attend_packed(const Import *im, Heads *h, ValueId x, const int64_t *sizes,
-                             uint32_t mask, uint32_t bias)
-{
-    Graph *g = im->g;
-    ValueId part[3];
-    int64_t wide = low_shape(g, x).d[2], at = 0;
-    if (sizes[0] < 1 || sizes[1] < 1 || sizes[2] < 1 || sizes[0] > wide || sizes[1] > wide ||
-        sizes[2] > wide || sizes[0] + sizes[1] + sizes[2] != wide)
-        low_fatal(im, 1, "%lld columns for q, k and v", (long long)wide);
-    for (int i = 0; i < 3; at += sizes[i++])
-        part[i] = apart(im, g_slice_axis(g, x, 2, at, sizes[i]), h->heads);
-    h->add = either(g, padding(im, mask, low_dtype(g, x)), score_bias(im, bias));
-    return attend(im, h, part[0], part[1], part[2]);
-}
-
 /* input, weights [n, 3 m], bias, mask, past, what is added to the scores */
 void import_ms_attention(Import *im)
 {
     Graph *g = im->g;
-    ValueId x = low_need_float(im, 0), w = low_need(im, 1);
-    int64_t wide = low_need_rank(im, 1, 2, 2).d[1], *sizes,
+    ValueId x = low_need_float(im, 0), w = low_need(im, 1), part[3];
+    int64_t wide = low_need_rank(im, 1, 2, 2).d[1], at = 0, *sizes,
             third[3] = {wide / 3, wide / 3, wide / 3};
     int n;
     Heads h = heads_of(im);
@@ -234,9 +218,14 @@ void import_ms_attention(Import *im)
         low_fatal(im, -1, "Attention with do_rotary is not supported");
     if (!im_ints(im, "qkv_hidden_sizes", &sizes, &n))
         sizes = third, n = 3;
-    if (n != 3)
-        low_fatal(im, 1, "%lld columns for q, k and v", (long long)wide);
-    im->out[0] = attend_packed(im, &h, biased(im, g_matmul(g, x, w), 2), sizes, 3, 5);
+    x = biased(im, g_matmul(g, x, w), 2);
+    for (int i = 0; i < 3; at += sizes[i++]) {
+        if (n != 3 || sizes[i] < 1 || sizes[i] > wide - at || (i == 2 && at + sizes[i] != wide))
+            low_fatal(im, 1, "%lld columns for q, k and v", (long long)wide);
+        part[i] = apart(im, g_slice_axis(g, x, 2, at, sizes[i]), h.heads);
+    }
+    h.add = either(g, padding(im, 3, low_dtype(g, x)), score_bias(im, 5));
+    im->out[0] = attend(im, &h, part[0], part[1], part[2]);
 }
 
 /* query, key, value, bias [3 m], padding of keys, what is added to the scores */
