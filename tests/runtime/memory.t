@@ -23,7 +23,7 @@ memory() {
     m=$(((rows + mb - 1) / mb))
     rm -rf out
     ok "$name: splits and builds" split_model "$dir/model.onnx" out "$split" --loss "$loss" "$@"
-    ranks=$(grep -c '<stage ' out/pipe.xml)
+    ranks=$(($(grep -c '<stage ' out/pipe.xml) * ${members:-1}))
     for options in "gpipe adamw" "1f1b sgd"; do
         set -- $options
         run=(out/pipeline train "${data[@]}" --data "target=$dir/target.npy" --microbatches "$m" --steps 7 --schedule "$1" --optimizer "$2" --output logits=y.npy)
@@ -66,7 +66,7 @@ snapshot() {
 received_once
 snapshot
 memory gpt-ts h.0.mlp:begin,h.1:begin,h.1.mlp:end
-memory gpt-ts h.1:begin --dtype bf16
+members=2 memory gpt-ts h.1:begin --dtype bf16 --tensor 2
 memory resnet-ts layer2:begin
 memory example-ts markers
 memory mobilenet-ts features.1:begin
