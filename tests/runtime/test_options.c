@@ -154,5 +154,8 @@ int main(void)
     }
     options_free(&o);
     ok(listed == N_SAMPLES && !owned, "%d options, and not a rank's own", listed);
+    ok(!parse(&o, &(Sample){"unshard", "3", {"--zero=1"}}, 1, words),
+       "--unshard where nothing comes and goes is refused");
+    options_free(&o);
     return tap_done();
 }
