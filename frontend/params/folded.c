@@ -110,23 +110,26 @@ typedef struct {
 } Candidate;
 typedef VEC(Candidate) Candidates;
 
-/* The parameters that it is by its bits, else a line through them, else a function of them. */
+/* The parameters that it is by its bits, else a line through them, else a function of them by its
+ * numbers, else one by its name. */
 static Candidates candidates_of(Fx *x, const Trace *t)
 {
     enum { ENOUGH = 16 }; /* numbers, so that a line says something */
     const Params *p = x->p;
     Candidates all = {0};
-    for (int pass = 0; pass < 3 && all.n == 0; pass++)
+    for (int pass = 0; pass < 4 && all.n == 0; pass++)
         for (uint32_t e = 0; e < p->sig.n; e++) {
             const char *target = p->sig.entry[e].target;
             uint32_t id = p->sig_param[e];
             if (id == NONE || p->g->param.at[id].stat || strcmp(p->g->param.at[id].name, target))
                 continue;
-            Recipe *r =
-                pass ? tie_function(x, id, t->tensor, pass == 1) : tie_exact(x, id, t->tensor);
+            Recipe *r = pass == 0   ? tie_exact(x, id, t->tensor)
+                        : pass == 3 ? tie_told(x, id, t)
+                                    : tie_function(x, id, t->tensor, pass == 1);
             bool near = !is_merged(t) && fx_is_origin(x, t->use->init, e);
             near |= fx_is_own(target, t->use->node->scope);
-            if (r && (!pass || near || shape_elements(&t->tensor->shape) >= ENOUGH))
+            if (r && (!pass || near ||
+                      (pass < 3 && shape_elements(&t->tensor->shape) >= ENOUGH)))
                 vec_push(x->a, &all, ((Candidate){e, r}));
         }
     return all;

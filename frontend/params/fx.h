@@ -129,6 +129,12 @@ typedef struct {
     bool plain, turned, in_order;
 } Undone;
 extern const char *const fx_turns[]; /* kinds of fx nodes that exchange dims */
+extern const char *const fx_same[];  /* that change nothing */
+/* ---- tie.c ---- */
+/* Of a parameter that is in the file, or of one that is not: a function whose name is the whole of
+ * what the file says was done, of any number of numbers. */
+Recipe *tie_told(Fx *x, uint32_t param, const Trace *t);
+bool tie_undo(Fx *x, const Trace *t, Undone *out);
 /* The parameter behind a trace, when the operations can be undone. */
 bool undo_one(Fx *x, const Trace *t, Undone *out);
 /* The parameter of which the traces are the rows. */

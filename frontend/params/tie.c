@@ -224,15 +224,26 @@ static double f_softplus(double v) { return log1p(exp(v)); }
 static double f_square(double v) { return v * v; }
 static double f_reciprocal(double v) { return 1 / v; }
 static double f_exp_of_minus(double v) { return exp(-v); }
+static double f_minus_log(double v) { return -log(v); }
+static double f_logit(double v) { return log(v / (1 - v)); }
 
+/* step: what the source calls it, in the kinds of fx nodes; inverse: of what that alone says */
 static const struct {
-    double (*fn)(double);
+    double (*fn)(double), (*inverse)(double);
     Op op;
+    const char *step[3];
 } function[] = {
-    {f_none, OP_NONE},       {exp, OP_Exp},   {f_exp_of_minus, OP_Neg},
-    {f_sigmoid, OP_Sigmoid}, {tanh, OP_Tanh}, {f_softplus, OP_Softplus},
-    {f_square, OP_Mul},      {sqrt, OP_Sqrt}, {f_reciprocal, OP_Reciprocal},
-    {log, OP_Log},           {fabs, OP_Abs},
+    {f_none, NULL, OP_NONE, {NULL}},
+    {exp, log, OP_Exp, {"exp"}},
+    {f_exp_of_minus, f_minus_log, OP_Neg, {"exp", "neg"}},
+    {f_sigmoid, f_logit, OP_Sigmoid, {"sigmoid"}},
+    {tanh, atanh, OP_Tanh, {"tanh"}},
+    {f_softplus, NULL, OP_Softplus, {"softplus"}},
+    {f_square, NULL, OP_Mul, {NULL}},
+    {sqrt, NULL, OP_Sqrt, {"sqrt"}},
+    {f_reciprocal, NULL, OP_Reciprocal, {"reciprocal"}},
+    {log, NULL, OP_Log, {"log"}},
+    {fabs, NULL, OP_Abs, {"abs"}},
 };
 
 /* a and b of the line through all pairs (f(parameter), tensor); false when it does not pass through
@@ -328,4 +339,75 @@ Recipe *tie_function(Fx *x, uint32_t param, const RawTensor *t, bool linear)
         }
     }
     return NULL;
+}
+
+/* ---- functions that the file names ---- */
+
+/* Is it this function, with this sign, by all that the file says was done? */
+static bool is_told(const Fx *x, const Trace *t, size_t f, int sign)
+{
+    static const char *const minus[] = {"neg", NULL};
+    uint32_t n = 0, all = fx_steps(x, t, NULL) - fx_steps(x, t, fx_same);
+    while (function[f].step[n])
+        n++;
+    return n > 0 && fx_steps(x, t, function[f].step) == n && all == n + (sign < 0) &&
+           (sign > 0 || fx_steps(x, t, minus) == 1);
+}
+
+static bool agrees(const RawTensor *from, const RawTensor *t, size_t f, int sign)
+{
+    for (int64_t i = 0; i < shape_elements(&t->shape); i++) {
+        double want = raw_number(t, i), is = sign * function[f].fn(raw_number(from, i));
+        if (!(fabs(want - is) <= 2e-6 * fabs(want)))
+            return false;
+    }
+    return true;
+}
+
+/* The recipe, of a parameter of these bytes; undo: they are unknown, and written there. */
+static Recipe *told(Fx *x, uint32_t param, const Trace *t, const void *own, void *undo)
+{
+    const RawTensor *of = t->tensor;
+    const RawTensor from = {
+        .dtype = of->dtype, .shape = of->shape, .bytes = {.at = own, .length = of->bytes.length}};
+    float *single = undo;
+    double *wide = undo;
+    for (size_t f = 0; f < sizeof function / sizeof *function; f++)
+        for (int sign = 1; sign >= -1; sign -= 2) {
+            if (!is_told(x, t, f, sign) || (undo && !function[f].inverse))
+                continue;
+            for (int64_t i = 0; undo && i < shape_elements(&of->shape); i++) {
+                double v = function[f].inverse(sign * raw_number(of, i));
+                if (of->dtype == DT_F32)
+                    single[i] = (float)v;
+                else
+                    wide[i] = v;
+            }
+            Recipe *r = recipe_of(x->a, param);
+            record_line(x->a, r, of->dtype, function[f].op, sign, 0);
+            if (agrees(&from, of, f, sign))
+                return r;
+        }
+    return NULL;
+}
+
+Recipe *tie_told(Fx *x, uint32_t param, const Trace *t)
+{
+    const Param *q = &x->p->g->param.at[param];
+    bool same = q->dtype == t->tensor->dtype && shape_equal(&q->shape, &t->tensor->shape);
+    bool small = q->bytes.at && shape_elements(&q->shape) <= largest;
+    return same && small ? told(x, param, t, dense(x, q), NULL) : NULL;
+}
+
+bool tie_undo(Fx *x, const Trace *t, Undone *out)
+{
+    Payload made = t->tensor->bytes;
+    if (shape_elements(&t->tensor->shape) > largest)
+        return false;
+    void *at = arena_alloc(x->a, made.length);
+    made.at = at;
+    made.converted = true;
+    *out = (Undone){.shape = t->tensor->shape, .bytes = made};
+    out->recipe = told(x, 0, t, at, at);
+    return out->recipe != NULL;
 }
