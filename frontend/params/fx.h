@@ -147,8 +147,8 @@ bool raw_is_constant(const RawTensor *t);         /* are all elements the same? 
 typedef enum { NOT_SAME, SAME, SAME_TURNED } Same;
 Same raw_same(const RawTensor *a, const RawTensor *b);
 int raw_wide_dims(const Shape *s); /* of more than one element */
-/* Are the slices along dim d all the same? */
-bool raw_repeats(const RawTensor *t, int d);
+/* Are the parts of so many slices along dim d all the same?  They divide it. */
+bool raw_repeats(const RawTensor *t, int d, int64_t slices);
 /* The elements at index 0 of every dim that `once` has as 1. */
 Payload raw_first(Arena *a, const RawTensor *t, const Shape *once);
 

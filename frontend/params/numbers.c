@@ -45,10 +45,10 @@ Same raw_same(const RawTensor *a, const RawTensor *b)
     return SAME_TURNED;
 }
 
-bool raw_repeats(const RawTensor *t, int d)
+bool raw_repeats(const RawTensor *t, int d, int64_t slices)
 {
-    const int64_t inner = shape_between(&t->shape, d + 1, t->shape.rank);
-    return blocks_equal(t->bytes.at, shape_between(&t->shape, 0, d), t->shape.d[d],
+    const int64_t inner = slices * shape_between(&t->shape, d + 1, t->shape.rank);
+    return blocks_equal(t->bytes.at, shape_between(&t->shape, 0, d), t->shape.d[d] / slices,
                         (size_t)inner * dtype_size(t->dtype));
 }
 

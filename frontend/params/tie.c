@@ -129,7 +129,7 @@ static RawTensor unexpanded(Arena *a, const RawTensor *t)
 {
     RawTensor once = *t;
     for (int d = 0; d < t->shape.rank && shape_elements(&t->shape) <= largest; d++)
-        if (t->shape.d[d] > 1 && raw_repeats(t, d))
+        if (t->shape.d[d] > 1 && raw_repeats(t, d, 1))
             once.shape.d[d] = 1;
     if (!shape_equal(&once.shape, &t->shape))
         once.bytes = raw_first(a, t, &once.shape);

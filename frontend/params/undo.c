@@ -16,7 +16,7 @@
 
 const char *const fx_turns[] = {"t", "permute", "transpose", "numpy_t", NULL};
 static const char *const views[] = {"view", "reshape", "_unsafe_view", "flatten", NULL};
-static const char *const copies[] = {"expand", "expand_as", NULL};
+static const char *const copies[] = {"expand", "expand_as", "repeat", NULL};
 static const char *const added[] = {"unsqueeze", NULL};
 static const char *const parts[] = {"select", NULL};
 static const char *const sums[] = {"add", NULL};
@@ -105,8 +105,11 @@ static bool drop_copies(const RawTensor *tensor, Shape *once)
     for (int d = 0; d < once->rank; d++) {
         if (once->d[d] > 1 && constant && d > 0 && d + 1 < once->rank)
             return false;
-        if (once->d[d] > 1 && (constant ? d == 0 : raw_repeats(tensor, d)))
+        if (once->d[d] > 1 && (constant ? d == 0 : raw_repeats(tensor, d, 1)))
             once->d[d] = 1;
+        for (int64_t k = 2; !constant && 2 * k <= once->d[d]; k++)
+            if (once->d[d] % k == 0 && raw_repeats(tensor, d, k))
+                return false; /* copies of several slices */
     }
     return true;
 }

@@ -331,9 +331,31 @@ static void test_dynamo_told_functions(void)
        "functions of few numbers are known by their names");
 }
 
+/* repeat(): of one row, and of two, which the file does not hold as such. */
+static void test_dynamo_repeated(void)
+{
+    const char *signature = "\n# inputs\np_a: PARAMETER target='a'\np_b: PARAMETER "
+                            "target='b'\nx: USER_INPUT\n# outputs\n";
+    float one[16] = {1, 2, 3, 4, 1, 2, 3, 4, 1, 2, 3, 4, 1, 2, 3, 4},
+          two[16] = {1, 2, 3, 4, 5, 6, 7, 8, 1, 2, 3, 4, 5, 6, 7, 8};
+    M m = {0};
+    tensor(&m, "repeat", 1, (int[]){4, 4, 0}, one, sizeof one);
+    tensor(&m, "repeat_1", 1, (int[]){4, 4, 0}, two, sizeof two);
+    folded_from(&m, "repeat", "['a']");
+    folded_from(&m, "repeat_1", "['b']");
+    node(&m, "MatMul", "node_1", "x repeat", "v", "['', 'matmul']",
+         call("matmul", "matmul.default", "%x, %repeat"));
+    node(&m, "MatMul", "node_2", "v repeat_1", "y", "['', 'matmul_1']",
+         call("matmul_1", "matmul.default", "%matmul, %repeat_1"));
+    Graph *g = import(&m, signature, NULL);
+    ok(g && is_shaped(param(g, "a"), 2, 1, 4) && !param(g, "b"),
+       "a row that was repeated is there once");
+}
+
 int main(void)
 {
     models_begin();
+    test_dynamo_repeated();
     test_dynamo_told_functions();
     test_dynamo_plain_norm();
     test_dynamo_folds();
