@@ -124,7 +124,7 @@ static Candidates candidates_of(Fx *x, const Trace *t)
             if (id == NONE || p->g->param.at[id].stat || strcmp(p->g->param.at[id].name, target))
                 continue;
             Recipe *r = pass == 0   ? tie_exact(x, id, t->tensor)
-                        : pass == 3 ? tie_told(x, id, t)
+                        : pass == 3 ? told_function(x, id, t)
                                     : tie_function(x, id, t->tensor, pass == 1);
             bool near = !is_merged(t) && fx_is_origin(x, t->use->init, e);
             near |= fx_is_own(target, t->use->node->scope);

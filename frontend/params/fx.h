@@ -90,6 +90,16 @@ Recipe *tie_exact(Fx *x, uint32_t param, const RawTensor *t);
 /* How it is a * parameter + b (linear), or a * f(parameter) + b for a function of one operand, or
  * NULL. */
 Recipe *tie_function(Fx *x, uint32_t param, const RawTensor *t, bool linear);
+/* Its functions, a row without fn last; step: what the source calls them; inverse: where that alone
+ * says which it is.  Its Neg is exp(-x). */
+typedef struct {
+    double (*fn)(double), (*inverse)(double);
+    Op op;
+    const char *step[3];
+} TieFunction;
+extern const TieFunction tie_function_row[];
+void tie_record(Arena *a, Recipe *r, Dtype t, Op op, double factor, double addend);
+const uint8_t *tie_dense(Fx *x, const Param *q); /* its bytes, not transposed */
 
 /* ---- fxname.c ---- */
 bool fx_is_own(const char *target, const char *scope); /* of the module with that scope */
@@ -129,12 +139,11 @@ typedef struct {
     bool plain, turned, in_order;
 } Undone;
 extern const char *const fx_turns[]; /* kinds of fx nodes that exchange dims */
-extern const char *const fx_same[];  /* that change nothing */
-/* ---- tie.c ---- */
+/* ---- told.c ---- */
 /* Of a parameter that is in the file, or of one that is not: a function whose name is the whole of
  * what the file says was done, of any number of numbers. */
-Recipe *tie_told(Fx *x, uint32_t param, const Trace *t);
-bool tie_undo(Fx *x, const Trace *t, Undone *out);
+Recipe *told_function(Fx *x, uint32_t param, const Trace *t);
+bool told_undo(Fx *x, const Trace *t, Undone *out);
 /* The parameter behind a trace, when the operations can be undone. */
 bool undo_one(Fx *x, const Trace *t, Undone *out);
 /* The parameter of which the traces are the rows. */

@@ -43,7 +43,7 @@ static uint32_t *find_slot(const Known *k, uint64_t v, size_t size)
     return &k->slot[h];
 }
 
-static const uint8_t *dense(Fx *x, const Param *q)
+const uint8_t *tie_dense(Fx *x, const Param *q)
 {
     uint8_t *copy;
     if (!q->transposed && q->bytes.at)
@@ -70,7 +70,7 @@ static const Known *known_of(Fx *x, uint32_t param, int64_t wanted)
     uint32_t cap = 4;
     while (cap < 2 * n)
         cap *= 2;
-    k->at = dense(x, q);
+    k->at = tie_dense(x, q);
     k->n = n;
     k->mask = cap - 1;
     k->slot = arena_array(x->a, uint32_t, cap);
@@ -227,12 +227,7 @@ static double f_exp_of_minus(double v) { return exp(-v); }
 static double f_minus_log(double v) { return -log(v); }
 static double f_logit(double v) { return log(v / (1 - v)); }
 
-/* step: what the source calls it, in the kinds of fx nodes; inverse: of what that alone says */
-static const struct {
-    double (*fn)(double), (*inverse)(double);
-    Op op;
-    const char *step[3];
-} function[] = {
+const TieFunction tie_function_row[] = {
     {f_none, NULL, OP_NONE, {NULL}},
     {exp, log, OP_Exp, {"exp"}},
     {f_exp_of_minus, f_minus_log, OP_Neg, {"exp", "neg"}},
@@ -244,6 +239,7 @@ static const struct {
     {f_reciprocal, NULL, OP_Reciprocal, {"reciprocal"}},
     {log, NULL, OP_Log, {"log"}},
     {fabs, NULL, OP_Abs, {"abs"}},
+    {NULL, NULL, OP_NONE, {NULL}},
 };
 
 /* a and b of the line through all pairs (f(parameter), tensor); false when it does not pass through
@@ -285,7 +281,7 @@ static bool fit_line(const RawTensor *from, const RawTensor *t, int64_t n, doubl
     return true;
 }
 
-static void record_line(Arena *a, Recipe *r, Dtype t, Op op, double factor, double addend)
+void tie_record(Arena *a, Recipe *r, Dtype t, Op op, double factor, double addend)
 {
     uint32_t v = 0;
     if (op != OP_NONE)
@@ -314,7 +310,7 @@ Recipe *tie_function(Fx *x, uint32_t param, const RawTensor *t, bool linear)
     if (q->dtype != t->dtype || shape_elements(&q->shape) != n || n < 4 || n > largest ||
         !q->bytes.at || raw_is_constant(t) || has_no_name(q))
         return NULL;
-    const uint8_t *own = dense(x, q);
+    const uint8_t *own = tie_dense(x, q);
     for (int turned = 0; turned < 2; turned++) {
         RawTensor from = {
             .dtype = t->dtype, .shape = q->shape, .bytes = {.at = own, .length = t->bytes.length}};
@@ -325,12 +321,12 @@ Recipe *tie_function(Fx *x, uint32_t param, const RawTensor *t, bool linear)
             param_turn(copy, own, q->shape.d[0], q->shape.d[1], dtype_size(t->dtype));
             from.bytes.at = copy;
         }
-        for (size_t f = !linear; f < (linear ? 1 : sizeof function / sizeof *function); f++) {
+        for (size_t f = !linear; tie_function_row[f].fn && (!linear || f == 0); f++) {
             double factor, addend;
-            if (!fit_line(&from, t, n, function[f].fn, &factor, &addend))
+            if (!fit_line(&from, t, n, tie_function_row[f].fn, &factor, &addend))
                 continue;
             Recipe *r = recipe_of(x->a, param);
-            record_line(x->a, r, t->dtype, function[f].op, factor, addend);
+            tie_record(x->a, r, t->dtype, tie_function_row[f].op, factor, addend);
             if (turned)
                 recipe_swap(x->a, r);
             else if (!shape_equal(&q->shape, &t->shape))
@@ -339,75 +335,4 @@ Recipe *tie_function(Fx *x, uint32_t param, const RawTensor *t, bool linear)
         }
     }
     return NULL;
-}
-
-/* ---- functions that the file names ---- */
-
-/* Is it this function, with this sign, by all that the file says was done? */
-static bool is_told(const Fx *x, const Trace *t, size_t f, int sign)
-{
-    static const char *const minus[] = {"neg", NULL};
-    uint32_t n = 0, all = fx_steps(x, t, NULL) - fx_steps(x, t, fx_same);
-    while (function[f].step[n])
-        n++;
-    return n > 0 && fx_steps(x, t, function[f].step) == n && all == n + (sign < 0) &&
-           (sign > 0 || fx_steps(x, t, minus) == 1);
-}
-
-static bool agrees(const RawTensor *from, const RawTensor *t, size_t f, int sign)
-{
-    for (int64_t i = 0; i < shape_elements(&t->shape); i++) {
-        double want = raw_number(t, i), is = sign * function[f].fn(raw_number(from, i));
-        if (!(fabs(want - is) <= 2e-6 * fabs(want)))
-            return false;
-    }
-    return true;
-}
-
-/* The recipe, of a parameter of these bytes; undo: they are unknown, and written there. */
-static Recipe *told(Fx *x, uint32_t param, const Trace *t, const void *own, void *undo)
-{
-    const RawTensor *of = t->tensor;
-    const RawTensor from = {
-        .dtype = of->dtype, .shape = of->shape, .bytes = {.at = own, .length = of->bytes.length}};
-    float *single = undo;
-    double *wide = undo;
-    for (size_t f = 0; f < sizeof function / sizeof *function; f++)
-        for (int sign = 1; sign >= -1; sign -= 2) {
-            if (!is_told(x, t, f, sign) || (undo && !function[f].inverse))
-                continue;
-            for (int64_t i = 0; undo && i < shape_elements(&of->shape); i++) {
-                double v = function[f].inverse(sign * raw_number(of, i));
-                if (of->dtype == DT_F32)
-                    single[i] = (float)v;
-                else
-                    wide[i] = v;
-            }
-            Recipe *r = recipe_of(x->a, param);
-            record_line(x->a, r, of->dtype, function[f].op, sign, 0);
-            if (agrees(&from, of, f, sign))
-                return r;
-        }
-    return NULL;
-}
-
-Recipe *tie_told(Fx *x, uint32_t param, const Trace *t)
-{
-    const Param *q = &x->p->g->param.at[param];
-    bool same = q->dtype == t->tensor->dtype && shape_equal(&q->shape, &t->tensor->shape);
-    bool small = q->bytes.at && shape_elements(&q->shape) <= largest;
-    return same && small ? told(x, param, t, dense(x, q), NULL) : NULL;
-}
-
-bool tie_undo(Fx *x, const Trace *t, Undone *out)
-{
-    Payload made = t->tensor->bytes;
-    if (shape_elements(&t->tensor->shape) > largest)
-        return false;
-    void *at = arena_alloc(x->a, made.length);
-    made.at = at;
-    made.converted = true;
-    *out = (Undone){.shape = t->tensor->shape, .bytes = made};
-    out->recipe = told(x, 0, t, at, at);
-    return out->recipe != NULL;
 }

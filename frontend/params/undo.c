@@ -20,8 +20,6 @@ static const char *const copies[] = {"expand", "expand_as", "repeat", NULL};
 static const char *const added[] = {"unsqueeze", NULL};
 static const char *const parts[] = {"select", NULL};
 static const char *const sums[] = {"add", NULL};
-const char *const fx_same[] = {
-    "clone", "contiguous", "to", "_to_copy", "alias", "convert_element_type_default", NULL};
 
 static Shape squeezed(const Shape *s)
 {
@@ -35,7 +33,7 @@ static Shape squeezed(const Shape *s)
 /* Are all steps known? */
 static bool is_undoable(const Fx *x, const Trace *t)
 {
-    static const char *const *const view[] = {fx_turns, views, copies, added, parts, sums, fx_same};
+    static const char *const *const view[] = {fx_turns, views, copies, added, parts, sums};
     uint32_t known = 0;
     for (size_t i = 0; i < sizeof view / sizeof *view; i++)
         known += fx_steps(x, t, view[i]);
@@ -182,7 +180,7 @@ static bool undo_view(Fx *x, const Trace *t, Undone *out)
 
 bool undo_one(Fx *x, const Trace *t, Undone *out)
 {
-    if (tie_undo(x, t, out))
+    if (told_undo(x, t, out))
         return true;
     if (!is_undoable(x, t) || fx_steps(x, t, parts) > 0)
         return false;
