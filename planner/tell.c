@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/file/replace.h"
 #include "partition/print/print.h"
 #include "search.h"
 
@@ -33,16 +34,11 @@ static void table(const Search *x, const uint32_t *list, uint32_t n, Arena *a)
 /* A schedule that no name says. */
 static void write_rows(const Search *x, const Candidate *c)
 {
-    const char *path = x->o->csv;
-    FILE *f = fopen(path, "w");
-    bool bad = !f;
-    if (f) {
-        sched_write(c->rows, f);
-        bad = ferror(f) != 0;
-        bad |= fclose(f) != 0;
-    }
-    if (bad)
-        diag_fatal(EXIT_IO, WHERE_FILE(path), "--csv: %s", strerror(errno));
+    FileWhole out;
+    if (file_begin(&out, x->o->csv))
+        sched_write(c->rows, out.f);
+    if (!out.f || file_end(&out))
+        diag_fatal(EXIT_IO, WHERE_FILE(x->o->csv), "--csv: %s", strerror(errno));
 }
 
 /* How long rows are, as the run is told. */

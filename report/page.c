@@ -18,26 +18,11 @@
 /* ---- files ---- */
 
 /* Whole or not at all. */
-static void put_file(Arena *a, const char *path, const char *text, size_t n)
+static void put_file(const char *path, const char *text, size_t n)
 {
-    struct stat st;
-    bool plain = strcmp(path, "-") && (stat(path, &st) != 0 || S_ISREG(st.st_mode));
-    const char *temp = plain ? arena_printf(a, "%s.tmp%ld", path, (long)getpid()) : path;
-    FILE *f = !strcmp(path, "-") ? stdout : plain ? file_new(temp) : fopen(path, "wb");
-    int error = 0;
-    if (!f)
+    FileWhole out;
+    if (!file_begin(&out, path) || (fwrite(text, 1, n, out.f), file_end(&out)))
         diag_fatal(EXIT_IO, WHERE_FILE(path), "%s", strerror(errno));
-    if (fwrite(text, 1, n, f) != n || fflush(f) != 0 || (plain && fsync(fileno(f)) != 0))
-        error = errno;
-    if (f != stdout && fclose(f) != 0 && !error)
-        error = errno;
-    if (plain && !error && rename(temp, path) != 0)
-        error = errno;
-    if (error) {
-        if (plain)
-            unlink(temp);
-        diag_fatal(EXIT_IO, WHERE_FILE(path), "%s", strerror(error));
-    }
 }
 
 /* A page may take the place of a page: nothing else that happens to have its name. */
@@ -164,7 +149,7 @@ static void put_figures(const Page *p, const char *text)
         if (!n || name[n] != '"' || !stop)
             not_ours(p);
         const char *file = svg_file(p->a, svg, (size_t)(stop - svg) + sizeof end - 1);
-        put_file(p->a, arena_printf(p->a, "%s/%.*s.svg", dir, (int)n, name), file, strlen(file));
+        put_file(arena_printf(p->a, "%s/%.*s.svg", dir, (int)n, name), file, strlen(file));
         at = stop;
     }
 }
@@ -231,5 +216,5 @@ void report_page(void *options)
     if (o->svg)
         put_figures(p, text);
     text = refreshed(p, o, text);
-    put_file(p->a, o->target, text, strlen(text));
+    put_file(o->target, text, strlen(text));
 }

@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -21,6 +22,34 @@ FILE *file_new(const char *path)
     if (fd >= 0 && !f)
         close(fd);
     return f;
+}
+
+FILE *file_begin(FileWhole *w, const char *path)
+{
+    struct stat st;
+    const int out = !strcmp(path, "-");
+    *w = (FileWhole){.path = path};
+    if (!out && (stat(path, &st) || S_ISREG(st.st_mode)) &&
+        asprintf(&w->beside, "%s.tmp%ld", path, (long)getpid()) < 0)
+        return NULL;
+    w->f = out ? stdout : w->beside ? file_new(w->beside) : fopen(path, "wb");
+    if (!w->f)
+        free(w->beside);
+    return w->f;
+}
+
+int file_end(FileWhole *w)
+{
+    int bad = ferror(w->f) || fflush(w->f) || (w->beside && fsync(fileno(w->f))), e = errno;
+    if (w->f != stdout && fclose(w->f) && !bad)
+        bad = 1, e = errno;
+    if (w->beside && !bad && rename(w->beside, w->path))
+        bad = 1, e = errno;
+    if (w->beside && bad)
+        unlink(w->beside);
+    free(w->beside);
+    errno = e;
+    return bad ? -1 : 0;
 }
 
 static int inner(int folder, const char *name)

@@ -10,6 +10,15 @@
 
 /* A new file for writing, in the place of any file or link of this name; NULL: errno */
 FILE *file_new(const char *path);
+/* A file that is written whole or not at all: beside its place, then renamed.  What is there and no
+ * regular file, as a pipe, is written as it is, and so is standard output, "-" */
+typedef struct {
+    FILE *f;
+    const char *path;
+    char *beside; /* NULL: it is written as it is */
+} FileWhole;
+FILE *file_begin(FileWhole *w, const char *path); /* its f; NULL: errno */
+int file_end(FileWhole *w); /* 0; -1: errno, the first that was, and nothing new is there */
 /* Removes the file `name`, which may lie in folders below `folder`.  0: it is gone, or was not
  * there; -1: errno (ENOTDIR: one of the folders is a link). */
 int file_remove(const char *folder, const char *name);

@@ -25,50 +25,10 @@ static int fail(const SchedError *e)
     return e->status;
 }
 
-/* ---- Files: whole or not at all ---- */
-
-typedef struct {
-    FILE *f;
-    char temp[PATH_MAX];
-    const char *path;
-} Output;
-
-static int output_open(Output *o, const char *path)
+static int cannot_write(const char *path)
 {
-    struct stat st;
-    o->path = path;
-    o->temp[0] = 0;
-    if (strcmp(path, "-") == 0) {
-        o->f = stdout;
-        return 0;
-    }
-    if (stat(path, &st) != 0 || S_ISREG(st.st_mode)) {
-        if (snprintf(o->temp, sizeof o->temp, "%s.tmp%ld", path, (long)getpid()) >=
-            (int)sizeof o->temp)
-            o->temp[0] = 0;
-    }
-    o->f = o->temp[0] ? file_new(o->temp) : fopen(path, "wb");
-    if (!o->f)
-        fprintf(stderr, "ppsplit schedule: error: %s: %s\n", path, strerror(errno));
-    return o->f ? 0 : SCHED_ERESOURCE;
-}
-
-static int output_close(Output *o)
-{
-    int bad = fflush(o->f) != 0 || ferror(o->f);
-    if (o->f != stdout) {
-        if (o->temp[0])
-            bad |= fsync(fileno(o->f)) != 0;
-        bad |= fclose(o->f) != 0;
-        if (o->temp[0] && !bad)
-            bad = rename(o->temp, o->path) != 0;
-    }
-    if (bad) {
-        fprintf(stderr, "ppsplit schedule: error: %s: %s\n", o->path, strerror(errno));
-        if (o->temp[0])
-            remove(o->temp);
-    }
-    return bad ? SCHED_ERESOURCE : 0;
+    fprintf(stderr, "ppsplit schedule: error: %s: %s\n", path, strerror(errno));
+    return SCHED_ERESOURCE;
 }
 
 /* ---- The schedule and its passes ---- */
@@ -372,27 +332,26 @@ static int is_trace(const char *name)
 
 static int draw(const SchedOptions *o, const Schedule *s, const SchedSim *sim)
 {
-    Output out;
-    int st;
+    FileWhole out;
     if (o->grid) {
         const char *columns = getenv("COLUMNS");
         sched_draw_grid(s, sim, stdout, columns ? atoi(columns) - 9 : 0);
     }
     if (o->svg) {
-        if ((st = output_open(&out, o->svg)))
-            return st;
+        if (!file_begin(&out, o->svg))
+            return cannot_write(o->svg);
         if (is_trace(o->name)) /* microseconds, the whole on one screen */
             sched_draw_svg_in(s, sim, sim->makespan, 1200, s->name, out.f);
         else
             sched_draw_svg(s, sim, out.f);
-        if ((st = output_close(&out)))
-            return st;
+        if (file_end(&out))
+            return cannot_write(o->svg);
     }
     if (o->trace) {
-        if ((st = output_open(&out, o->trace)))
-            return st;
+        if (!file_begin(&out, o->trace))
+            return cannot_write(o->trace);
         sched_draw_trace(s, sim, out.f);
-        return output_close(&out);
+        return file_end(&out) ? cannot_write(o->trace) : SCHED_OK;
     }
     return SCHED_OK;
 }
@@ -456,7 +415,7 @@ static int check_costs(const SchedOptions *o, const Schedule *s, SchedError *e)
 static int run(const SchedOptions *o, Schedule *s, SchedError *e)
 {
     SchedGraph g;
-    Output out;
+    FileWhole out;
     int st = make_graph(o, s, &g, e),
         asked = o->csv || o->simulate || o->verify || o->grid || o->svg || o->trace;
     if (st)
@@ -472,11 +431,13 @@ static int run(const SchedOptions *o, Schedule *s, SchedError *e)
         goto done;
     }
     if (o->csv || !asked) {
-        if ((st = output_open(&out, o->csv ? o->csv : "-")))
+        const char *path = o->csv ? o->csv : "-";
+        if (file_begin(&out, path))
+            sched_write(s, out.f);
+        if (!out.f || file_end(&out)) {
+            st = cannot_write(path);
             goto done;
-        sched_write(s, out.f);
-        if ((st = output_close(&out)))
-            goto done;
+        }
     }
     if (o->simulate || o->grid || o->svg || o->trace)
         st = run_simulation(o, s, &g, e);
