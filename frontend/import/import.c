@@ -61,8 +61,8 @@ static void stop_defined(ImportState *s, const RawNode *n)
     }
 }
 
-/* The row of the node's operator, NULL: it is not supported; op: OP_NONE for a foreign one, or one of
- * the user's own. */
+/* The row of the node's operator, NULL: it is not supported; op: OP_NONE for a foreign one, or one
+ * of the user's own. */
 static const Row *row_of(const ImportOptions *opt, const RawNode *n, Op *op)
 {
     static const Row own = {"Custom", import_custom, 0, UINT32_MAX, ""};
@@ -324,7 +324,8 @@ static void refuse_unsupported(Model *m, const RawNodes *list, const ImportOptio
         const RawNode *n = list->at[first.at[i]];
         const char *why = op_refused(n->domain, n->op_type), *near = why ? NULL : nearest_op(n);
         text = arena_printf(m->arena, "%s\n  %u x %s%s%.64s, first in node %u '%.64s'%s%s%s%s%s",
-                            text, count.at[i], diag_escape(m->arena, n->domain), *n->domain ? "." : "",
+                            text, count.at[i], diag_escape(m->arena, n->domain),
+                            *n->domain ? "." : "",
                             diag_escape(m->arena, n->op_type), n->index,
                             diag_escape(m->arena, n->name), near ? " (did you mean " : "",
                             near ? near : "", near ? "?)" : "", why ? ": " : "",

@@ -56,8 +56,8 @@ static _Noreturn void cut_short(const Walk *w, uint64_t offset, uint64_t length)
     if (length <= w->lim->file_bytes && !file_kind(w->at, w->size)) {
         diag_hint("copy or download it again");
         diag_fatal(EXIT_MODEL, WHERE_FILE(w->file),
-                   "the file is cut short: the field at byte %llu has %llu bytes, the file has %llu "
-                   "more",
+                   "the file is cut short: the field at byte %llu has %llu bytes, the file has "
+                   "%llu more",
                    (unsigned long long)offset, (unsigned long long)length,
                    (unsigned long long)(w->size - w->pos));
     }
