@@ -161,9 +161,9 @@ static void divide(State *s, const Graph *whole, Loss loss, MeshPlans *plans)
     const double dearer[] = {0, .25, 1, 4, MESH_DEAREST};
     MeshOptions *opt = &s->o->mesh;
     const double least = opt->parts && opt->keep < dearer[1] ? dearer[1] : opt->keep;
-    for (int i = 0; i < 5; i++) {
+    for (size_t i = 0; i < sizeof dearer / sizeof *dearer; i++) {
         Loss *l = &s->loss;
-        if (dearer[i] < least && i < 4)
+        if (dearer[i] < least && dearer[i] < MESH_DEAREST)
             continue;
         opt->keep = dearer[i];
         *l = loss;

@@ -41,18 +41,18 @@ static PpStatus agree(Group *world, Found *mine)
 {
     if (!world)
         return PP_OK;
-    PpStatus s;
-    Found *all = group_gather(world, mine, sizeof *mine, &s);
+    Found *all;
+    POOL(room);
+    TRY(group_gather(world, mine, sizeof *mine, &room, &all));
     int failed = 0;
-    for (int k = world->ranks; all && k-- > 0;) {
+    for (int k = world->ranks; k-- > 0;) {
         failed |= all[k].status != PP_OK;
         if (all[k].damaged)
             *mine = (Found){mine->status, 1, ""}, memcpy(mine->why, all[k].why, INDEX_ERR);
     }
     if (failed)
         mine->damaged = 0;
-    free(all);
-    return s;
+    return PP_OK;
 }
 
 static PpStatus find(Run *run, Options *o, int64_t below)

@@ -182,17 +182,17 @@ static PpStatus report(const Rank *r, const StepLog *s, const Cause *t)
 /* What all ranks know together. */
 static PpStatus look_everywhere(Rank *r, int64_t step, int statistics, Cause *found)
 {
-    PpStatus status;
-    Cause mine = look(r, step, statistics);
+    Cause *all, mine = look(r, step, statistics);
     TRY(group_agree(&r->group,
                     device_check(&r->dev, r->group.rank, "looking for what is not finite")));
-    Cause *all = group_gather(&r->group, &mine, sizeof mine, &status);
+    POOL(room);
+    TRY(group_gather(&r->group, &mine, sizeof mine, &room, &all));
     *found = (Cause){.stage = -1,
                      .microbatch = -1,
                      .input = -1,
                      .seen = {{-1, -1}, {-1, -1}},
                      .gradient.stage = -1};
-    for (int k = 0; all && k < r->group.ranks; k++) {
+    for (int k = 0; k < r->group.ranks; k++) {
         if (all[k].stage >= 0 && (found->stage < 0 || all[k].stage < found->stage)) {
             found->stage = all[k].stage;
             memcpy(found->name, all[k].name, sizeof found->name);
@@ -212,8 +212,7 @@ static PpStatus look_everywhere(Rank *r, int64_t step, int statistics, Cause *fo
             found->input_microbatch = all[k].input_microbatch;
         }
     }
-    free(all);
-    return status;
+    return PP_OK;
 }
 
 PpStatus finite_statistics(Rank *r, int back)

@@ -154,12 +154,12 @@ static void keep_freed_memory(void)
 static PpStatus agree_threads(Run *run, Group *world)
 {
     run->threads = rank_threads(run, world->host_ranks);
-    PpStatus s;
-    int *all = group_gather(world, &run->threads, sizeof *all, &s);
-    for (int k = 0; all && k < world->ranks; k++)
+    int *all;
+    POOL(room);
+    TRY(group_gather(world, &run->threads, sizeof *all, &room, &all));
+    for (int k = 0; k < world->ranks; k++)
         run->threads = all[k] > run->threads ? all[k] : run->threads;
-    free(all);
-    return s;
+    return PP_OK;
 }
 
 /* The pipeline's ranks; 0: one per stage. */

@@ -196,32 +196,24 @@ static void quick(Room *r)
     }
 }
 
-static void slow(Room *r)
-{
-    const float *a = part(r, 0), *b = part(r, 1);
-    float *c = part(r, 2);
-#pragma omp parallel for simd
-    for (int i = 0; i < LOOP; i++)
-        c[i] = a[i] / (b[i] + 2);
-}
-
-static void functions(Room *r)
-{
-    const float *a = part(r, 0);
-    float *c = part(r, 2);
-#pragma omp parallel for simd
-    for (int i = 0; i < LOOP; i++)
-        c[i] = pp_tanhf(a[i]);
-}
-
-static void exponentials(Room *r)
-{
-    const float *a = part(r, 0);
-    float *c = part(r, 2);
-#pragma omp parallel for simd
-    for (int i = 0; i < LOOP; i++)
-        c[i] = pp_expf(a[i]);
-}
+#define LOOP_OF(name, elements, value)                                                             \
+    static void name(Room *r)                                                                      \
+    {                                                                                              \
+        const float *a = part(r, 0), *b = part(r, 1);                                              \
+        float *c = part(r, 2);                                                                     \
+        _Pragma("omp parallel for simd") for (int i = 0; i < (elements); i++)                      \
+        {                                                                                          \
+            const float x = a[i];                                                                  \
+            c[i] = value;                                                                          \
+        }                                                                                          \
+        (void)b;                                                                                   \
+    }
+LOOP_OF(slow, LOOP, x / (b[i] + 2))
+LOOP_OF(functions, LOOP, pp_tanhf(x))
+LOOP_OF(exponentials, LOOP, pp_expf(x))
+LOOP_OF(step, LANES, x + 1.5f)
+LOOP_OF(cached, RATES_SMALL / 4, x + 1.5f)
+LOOP_OF(traffic, RATES_LARGE / 4, x + 1.5f)
 
 /* Rows of n elements, a multiple of LANES, as attention has them: scaled, behind a mask. */
 static void softmax(Room *r, int64_t n)
@@ -266,19 +258,6 @@ static void softmax(Room *r, int64_t n)
 
 static void short_rows(Room *r) { softmax(r, SHORT); }
 static void long_rows(Room *r) { softmax(r, LONG); }
-
-static void add(Room *r, int elements)
-{
-    const float *a = part(r, 0);
-    float *c = part(r, 2);
-#pragma omp parallel for simd
-    for (int i = 0; i < elements; i++)
-        c[i] = a[i] + 1.5f;
-}
-
-static void step(Room *r) { add(r, LANES); }
-static void cached(Room *r) { add(r, RATES_SMALL / 4); }
-static void traffic(Room *r) { add(r, RATES_LARGE / 4); }
 
 /* A gradient is left: by a product of two that a cache has, which lie before all of them. */
 static void leave(const Room *r, int64_t at)

@@ -128,12 +128,10 @@ PpStatus log_config(Log *l, Group *g, const LogConfig *c, const MemoryReport *mi
     snprintf(here.where, sizeof here.where, "%s", mine->where);
     if (!l->opt->log_json && !l->opt->tensorboard)
         return PP_OK;
-    PpStatus s;
-    Place *all = group_gather(g, &here, sizeof here, &s);
-    for (int k = 0; all && k < g->ranks; k++)
+    Place *all;
+    POOL(room);
+    TRY(group_gather(g, &here, sizeof here, &room, &all));
+    for (int k = 0; k < g->ranks; k++)
         l->memory = all[k].memory > l->memory ? all[k].memory : l->memory;
-    if (all && l->json)
-        s = put_line(l, c, all, g->ranks);
-    free(all);
-    return s;
+    return l->json ? put_line(l, c, all, g->ranks) : PP_OK;
 }

@@ -6,7 +6,6 @@
 #include "log.h"
 
 #include <inttypes.h>
-#include <stdlib.h>
 #include <string.h>
 
 int64_t memory_total(const MemoryReport *m)
@@ -214,9 +213,10 @@ static void print_gathers(int rank, const PlanBytes *b)
 PpStatus log_memory(const Log *l, Group *g, const Schedule *sched, int members,
                     const MemoryReport *mine)
 {
-    PpStatus s;
-    MemoryReport *all = group_gather(g, mine, sizeof *all, &s);
-    const int says = all && l->speaks && !l->opt->quiet;
+    MemoryReport *all;
+    POOL(room);
+    TRY(group_gather(g, mine, sizeof *all, &room, &all));
+    const int says = l->speaks && !l->opt->quiet;
     if (says)
         print_half(all, g->ranks);
     for (int k = 0; says && k < g->ranks; k++) {
@@ -232,31 +232,31 @@ PpStatus log_memory(const Log *l, Group *g, const Schedule *sched, int members,
     if (says)
         print_process(all, g);
     fflush(stdout);
-    free(all);
-    return s;
+    return PP_OK;
 }
 
 PpStatus log_taken(const Log *l, Group *g, int64_t planned, int64_t taken)
 {
     if (!l->opt->verbose)
         return PP_OK;
-    PpStatus status;
-    int64_t mine[2] = {planned, taken}, *all = group_gather(g, mine, sizeof mine, &status);
-    for (int k = 0; all && l->speaks && k < g->ranks; k++)
+    int64_t mine[2] = {planned, taken}, *all;
+    POOL(room);
+    TRY(group_gather(g, mine, sizeof mine, &room, &all));
+    for (int k = 0; l->speaks && k < g->ranks; k++)
         if (all[2 * k + 1] >= 0)
             printf("rank %d device memory: %" PRId64 " bytes planned, %" PRId64 " taken\n", k,
                    all[2 * k], all[2 * k + 1]);
-    free(all);
-    return status;
+    return PP_OK;
 }
 
 PpStatus log_live(const Log *l, Group *g, const Schedule *s, int members, int most)
 {
     if (!l->opt->verbose || l->opt->mode != MODE_TRAIN)
         return PP_OK;
-    PpStatus status;
-    int64_t mine = most, *all = group_gather(g, &mine, sizeof mine, &status);
-    for (int k = 0; all && l->speaks && k < g->ranks; k++) {
+    int64_t mine = most, *all;
+    POOL(room);
+    TRY(group_gather(g, &mine, sizeof mine, &room, &all));
+    for (int k = 0; l->speaks && k < g->ranks; k++) {
         int bound = sched_peak_formula(s->name, s->ranks, s->stages, s->microbatches,
                                        k / members % s->ranks);
         printf("rank %d live microbatches: %" PRId64 " at most", k, all[k]);
@@ -264,26 +264,24 @@ PpStatus log_live(const Log *l, Group *g, const Schedule *s, int members, int mo
             printf(", the schedule's closed form is %d", bound);
         putchar('\n');
     }
-    free(all);
-    return status;
+    return PP_OK;
 }
 
 PpStatus log_collectives(const Log *l, Group *g, int64_t calls, int64_t sent)
 {
-    PpStatus status;
-    int64_t mine[2] = {calls, sent}, most[2] = {0, 0},
-            *all = group_gather(g, mine, sizeof mine, &status);
-    for (int k = 0; all && k < 2 * g->ranks; k++)
+    int64_t mine[2] = {calls, sent}, most[2] = {0, 0}, *all;
+    POOL(room);
+    TRY(group_gather(g, mine, sizeof mine, &room, &all));
+    for (int k = 0; k < 2 * g->ranks; k++)
         most[k % 2] = all[k] > most[k % 2] ? all[k] : most[k % 2];
-    if (all && l->speaks && !l->opt->quiet)
+    if (l->speaks && !l->opt->quiet)
         printf("collectives: at most %" PRId64 " of a rank in a step, %" PRId64
                " bytes sent by it\n",
                most[0], most[1]);
-    for (int k = 0; all && l->speaks && l->opt->verbose && k < g->ranks; k++)
+    for (int k = 0; l->speaks && l->opt->verbose && k < g->ranks; k++)
         printf("rank %d collectives: %" PRId64 " in a step, %" PRId64 " bytes sent\n", k,
                all[2 * k], all[2 * k + 1]);
-    free(all);
-    return status;
+    return PP_OK;
 }
 
 PpStatus log_shards(const Log *l, Group *g, const ShardCount *mine)
@@ -291,15 +289,15 @@ PpStatus log_shards(const Log *l, Group *g, const ShardCount *mine)
     int elsewhere = l->opt->offload & OFFLOAD_PARAMS;
     if (!l->opt->verbose || (!elsewhere && l->opt->zero < 3))
         return PP_OK;
-    PpStatus status;
-    ShardCount *all = group_gather(g, mine, sizeof *mine, &status);
-    for (int k = 0; all && l->speaks && !elsewhere && k < g->ranks; k++)
+    ShardCount *all;
+    POOL(room);
+    TRY(group_gather(g, mine, sizeof *mine, &room, &all));
+    for (int k = 0; l->speaks && !elsewhere && k < g->ranks; k++)
         printf("rank %d has gathered parameters %" PRId64 " times\n", k, all[k].gathers);
-    for (int k = 0; all && l->speaks && elsewhere && k < g->ranks; k++)
+    for (int k = 0; l->speaks && elsewhere && k < g->ranks; k++)
         printf("rank %d offload: %" PRId64 " bytes came and %" PRId64 " went with actions, %" PRId64
                " and %" PRId64 " with updates, %" PRId64 " were in memory at most\n",
                k, all[k].came, all[k].went, all[k].update_came, all[k].update_went,
                all[k].resident);
-    free(all);
-    return status;
+    return PP_OK;
 }

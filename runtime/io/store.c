@@ -10,6 +10,7 @@
 #include <stdlib.h>
 
 struct Store {
+    Pool pool;
     Device *dev;
     StoreFile *file; /* NULL: a device */
     char *pinned;
@@ -22,11 +23,9 @@ struct Store {
 static PpStatus pinned_open(Store *s, const StoreWish *w)
 {
     Device *d = s->dev;
-    s->done = zeroed(w->copies, sizeof *s->done);
-    s->begun = zeroed(w->copies, sizeof *s->begun);
-    s->open = zeroed(w->copies, 1);
-    if (!s->done || !s->begun || !s->open)
-        return pp_no_memory();
+    TRY(pp_take(&s->pool, &s->done, w->copies, sizeof *s->done));
+    TRY(pp_take(&s->pool, &s->begun, w->copies, sizeof *s->begun));
+    TRY(pp_take(&s->pool, &s->open, w->copies, 1));
     s->ready = d->op->event(d, 0);
     for (int k = 0; k < w->copies; k++) {
         s->done[k] = d->op->event(d, w->timed);
@@ -62,7 +61,8 @@ void store_close(Store *s)
     d->op->event_free(d, s->ready);
     if (s->pinned)
         d->op->release_host(d, s->pinned);
-    free(s->done), free(s->begun), free(s->open), free(s);
+    pool_free(&s->pool);
+    free(s);
 }
 
 void store_follow(Store *s, Device *d) { s->dev = d; }

@@ -29,6 +29,7 @@ typedef struct {
 } Progress;
 
 struct StoreFile {
+    Pool pool;
     StoreWish wish;
     int fd, started; /* started: the thread */
     pthread_t thread;
@@ -113,10 +114,8 @@ PpStatus store_file_open(StoreFile **to, const StoreWish *w)
     pthread_mutex_init(&f->lock, NULL);
     pthread_cond_init(&f->work, NULL);
     pthread_cond_init(&f->done, NULL);
-    f->piece = zeroed(f->wish.most, sizeof *f->piece);
-    f->progress = zeroed(w->copies, sizeof *f->progress);
-    if (!f->piece || !f->progress)
-        return pp_no_memory();
+    TRY(pp_take(&f->pool, &f->piece, f->wish.most, sizeof *f->piece));
+    TRY(pp_take(&f->pool, &f->progress, w->copies, sizeof *f->progress));
     TRY(scratch_open(&f->fd, w->bytes, w->rank, w->option, w->folder));
     if (pthread_create(&f->thread, NULL, file_main, f))
         return pp_fail(PP_ERR_IO, "%s: no thread for %s", pp_rank(w->rank).text,
@@ -141,7 +140,8 @@ void store_file_close(StoreFile *f)
     pthread_cond_destroy(&f->work);
     pthread_cond_destroy(&f->done);
     pthread_mutex_destroy(&f->lock);
-    free(f->piece), free(f->progress), free(f);
+    pool_free(&f->pool);
+    free(f);
 }
 
 void store_file_start(StoreFile *f, int number, int write, int64_t at, void *memory, int64_t bytes)

@@ -79,14 +79,12 @@ static PpStatus say(Group *g, const Facts *f, const Difference *d)
     const char *why = d->fact < f->n ? f->at[d->fact].why : "";
     if (d->fact < f->n)
         snprintf(mine, sizeof mine, "%s", f->at[d->fact].text);
-    PpStatus s;
-    char *all = group_gather(g, mine, sizeof mine, &s);
-    if (all)
-        s = pp_fail(PP_ERR_MODEL, "%s has %s, %s has %s: %s", pp_rank(d->rank).text,
-                    all + (size_t)d->rank * sizeof mine, pp_rank(d->other).text,
-                    all + (size_t)d->other * sizeof mine, why);
-    free(all);
-    return s;
+    char *all;
+    POOL(room);
+    TRY(group_gather(g, mine, sizeof mine, &room, &all));
+    return pp_fail(PP_ERR_MODEL, "%s has %s, %s has %s: %s", pp_rank(d->rank).text,
+                   all + (size_t)d->rank * sizeof mine, pp_rank(d->other).text,
+                   all + (size_t)d->other * sizeof mine, why);
 }
 
 PpStatus facts_compare(Group *g, const Facts *f)

@@ -5,37 +5,35 @@
 
 #include "core/core.h"
 
-#include <stdlib.h>
+#include <string.h>
 
-void *group_gather(Group *g, const void *mine, size_t bytes, PpStatus *s)
+PpStatus group_gather(Group *g, const void *mine, size_t bytes, Pool *pool, void *all)
 {
-    void *all = calloc((size_t)g->ranks, bytes);
-    *s = all ? g->op->gather(g, mine, (int64_t)bytes, all) : pp_no_memory();
-    if (!all) { /* the others wait in theirs */
+    void *to;
+    PpStatus s = pp_take(pool, &to, g->ranks, bytes);
+    if (s != PP_OK) { /* the others wait in theirs */
         if (pp_failure_first())
             pp_failure_print();
-        g->op->fail(g, *s);
+        g->op->fail(g, s);
+        return s;
     }
-    if (*s == PP_OK)
-        return all;
-    free(all);
-    return NULL;
+    memcpy(all, &to, sizeof to);
+    return g->op->gather(g, mine, (int64_t)bytes, to);
 }
 
 PpStatus group_agree(Group *g, PpStatus s)
 {
-    PpStatus sent;
-    int mine = (int)s, *all = group_gather(g, &mine, sizeof mine, &sent), first = -1;
-    for (int k = 0; all && k < g->ranks && first < 0; k++)
+    int mine = (int)s, *all, first = -1;
+    POOL(room);
+    TRY(group_gather(g, &mine, sizeof mine, &room, &all));
+    for (int k = 0; k < g->ranks && first < 0; k++)
         if (all[k] != PP_OK)
             first = k;
     if (first == g->rank)
         pp_failure_print();
     if (first >= 0)
         pp_failure_tell();
-    PpStatus verdict = first < 0 ? sent : (PpStatus)all[first];
-    free(all);
-    return verdict;
+    return first < 0 ? PP_OK : (PpStatus)all[first];
 }
 
 PpStatus group_send(Group *g, int peer, const void *buf, int64_t bytes)

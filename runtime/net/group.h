@@ -1,9 +1,8 @@
 /*
  * group.h - a group of processes or threads and its communication: nonblocking messages into
  * planned buffers, and small collectives.  A rank is one number in each group that it belongs to:
- * the whole
- * run, its pipeline, and the ranks of the same number in all replicas of the pipeline; everything
- * that concerns a group takes it as an argument.
+ * the whole run, its pipeline, and the ranks of the same number in all replicas of the pipeline;
+ * everything that concerns a group takes it as an argument.
  *
  * A message is named by (peer, tag); messages of one name arrive in the order in which they were
  * sent.  The buffer of a send or receive belongs to the transport until wait() returns for it.
@@ -13,6 +12,7 @@
 #define PP_GROUP_H
 
 #include "core/status.h"
+#include "base/file/memory.h"
 
 #include <stddef.h>
 #include <stdint.h>
@@ -68,9 +68,9 @@ struct Group {
 /* Every rank hands in its status; if any failed, the first one's message is printed once and all
  * get a failure. */
 PpStatus group_agree(Group *g, PpStatus mine);
-/* What every rank hands in, in rank order, to be freed; NULL: *s says why not.  A rank that has no
- * memory for it gives up. */
-void *group_gather(Group *g, const void *mine, size_t bytes, PpStatus *s);
+/* *all, a pointer, becomes what every rank hands in, in rank order.  A rank that has no memory for
+ * it gives up. */
+PpStatus group_gather(Group *g, const void *mine, size_t bytes, Pool *pool, void *all);
 /* One message of a name of its own, beside those of a step; all ranks of the two know that it
  * comes. */
 PpStatus group_send(Group *g, int peer, const void *buf, int64_t bytes);

@@ -147,14 +147,12 @@ static PpStatus share_blocks(Links *l, int *blocks)
                         "transport, or fewer stages a rank",
                         pp_rank(l->world->rank).text, count.n, processors);
     }
-    s = group_agree(l->group, s);
-    if (s == PP_OK)
-        all = group_gather(l->group, &mine, sizeof mine, &s);
     *blocks = COMM_BLOCKS;
-    for (int k = 0; all && k < l->group->ranks; k++)
+    TRY(group_agree(l->group, s));
+    TRY(group_gather(l->group, &mine, sizeof mine, &room, &all));
+    for (int k = 0; k < l->group->ranks; k++)
         *blocks = all[k] < *blocks ? all[k] : *blocks;
-    free(all);
-    return s;
+    return PP_OK;
 }
 
 /* An id, and whether one could be made: its bytes are random. */
@@ -220,17 +218,16 @@ static PpStatus join_all(Links *l, Nccl *c, int blocks)
     const Group *g = l->group;
     Id mine = {.made = 0};
     mine.made = (char)(!g->rank && device_nccl()->id(mine.bytes));
-    PpStatus s;
-    Id *all = group_gather(l->group, &mine, sizeof mine, &s);
-    if (all)
-        s = join(l, c, &all[0], g->rank, g->ranks, blocks,
-                 l->axis == AXIS_PEERS ? "the replicas" : "the members");
-    free(all);
-    for (int i = 0; i < c->n && s == PP_OK; i++) {
+    Id *all;
+    POOL(room);
+    TRY(group_gather(l->group, &mine, sizeof mine, &room, &all));
+    TRY(join(l, c, &all[0], g->rank, g->ranks, blocks,
+             l->axis == AXIS_PEERS ? "the replicas" : "the members"));
+    for (int i = 0; i < c->n; i++) {
         c->edge[i].comm = c->comm[0];
         c->edge[i].other = c->edge[i].peer;
     }
-    return s == PP_OK && c->n ? connect(l, c, c->edge, c->n) : s;
+    return c->n ? connect(l, c, c->edge, c->n) : PP_OK;
 }
 
 static PpStatus make_tables(Links *l)

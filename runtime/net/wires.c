@@ -99,16 +99,16 @@ static PpStatus devices_apart(Group *g, const char *device, int wanted, int *apa
     int a, b;
     gethostname(mine.host, sizeof mine.host - 1);
     snprintf(mine.device, sizeof mine.device, "%s", device);
-    PpStatus s;
-    Place *all = group_gather(g, &mine, sizeof mine, &s);
-    *apart = all && !shared(all, g->ranks, &a, &b);
-    if (all && !*apart && wanted)
-        s = pp_fail(PP_ERR_USAGE,
-                    "--transport nccl: ranks %d and %d share %s, and NCCL takes one rank a GPU: "
-                    "use --transport %s",
-                    a, b, all[a].device, g->processes ? "mpi" : "local");
-    free(all);
-    return s;
+    Place *all;
+    POOL(room);
+    TRY(group_gather(g, &mine, sizeof mine, &room, &all));
+    *apart = !shared(all, g->ranks, &a, &b);
+    if (*apart || !wanted)
+        return PP_OK;
+    return pp_fail(PP_ERR_USAGE,
+                   "--transport nccl: ranks %d and %d share %s, and NCCL takes one rank a GPU: "
+                   "use --transport %s",
+                   a, b, all[a].device, g->processes ? "mpi" : "local");
 }
 
 /* ---- the choice ---- */

@@ -14,21 +14,15 @@
 
 enum { BLOCK = OPTIM_BLOCK, LANES = 8, TEAM = 64 };
 
+#define SUM_OF(T, a, b)                                                                            \
+    _Pragma("omp parallel for schedule(static) if (n > 65536)") for (int64_t i = 0; i < n; i++)    \
+        ((T *)(a))[i] += ((const T *)(b))[i]
 void optim_cpu_add(void *to, const void *from, int64_t n, int dtype)
 {
-    if (dtype == PP_F64) {
-        double *a = to;
-        const double *b = from;
-#pragma omp parallel for schedule(static) if (n > 65536)
-        for (int64_t i = 0; i < n; i++)
-            a[i] += b[i];
-        return;
-    }
-    float *a = to;
-    const float *b = from;
-#pragma omp parallel for schedule(static) if (n > 65536)
-    for (int64_t i = 0; i < n; i++)
-        a[i] += b[i];
+    if (dtype == PP_F64)
+        SUM_OF(double, to, from);
+    else
+        SUM_OF(float, to, from);
 }
 
 void optim_cpu_round(uint16_t *to, const float *from, int64_t n, int type)
@@ -40,29 +34,20 @@ void optim_cpu_round(uint16_t *to, const float *from, int64_t n, int type)
 
 /* ---- norms ---- */
 
-static double block_f32(const float *x, int64_t n)
-{
-    double s[LANES] = {0};
-    int64_t i = 0;
-    for (; i + LANES <= n; i += LANES)
-        for (int k = 0; k < LANES; k++)
-            s[k] += (double)x[i + k] * (double)x[i + k];
-    for (int k = 0; i < n; i++, k++)
-        s[k] += (double)x[i] * (double)x[i];
-    return ((s[0] + s[4]) + (s[2] + s[6])) + ((s[1] + s[5]) + (s[3] + s[7]));
-}
-
-static double block_f64(const double *x, int64_t n)
-{
-    double s[LANES] = {0};
-    int64_t i = 0;
-    for (; i + LANES <= n; i += LANES)
-        for (int k = 0; k < LANES; k++)
-            s[k] += x[i + k] * x[i + k];
-    for (int k = 0; i < n; i++, k++)
-        s[k] += x[i] * x[i];
-    return ((s[0] + s[4]) + (s[2] + s[6])) + ((s[1] + s[5]) + (s[3] + s[7]));
-}
+#define BLOCK_OF(T)                                                                                \
+    static double block_##T(const T *x, int64_t n)                                                 \
+    {                                                                                              \
+        double s[LANES] = {0};                                                                     \
+        int64_t i = 0;                                                                             \
+        for (; i + LANES <= n; i += LANES)                                                         \
+            for (int k = 0; k < LANES; k++)                                                        \
+                s[k] += (double)x[i + k] * (double)x[i + k];                                       \
+        for (int k = 0; i < n; i++, k++)                                                           \
+            s[k] += (double)x[i] * (double)x[i];                                                   \
+        return ((s[0] + s[4]) + (s[2] + s[6])) + ((s[1] + s[5]) + (s[3] + s[7]));                  \
+    }
+BLOCK_OF(float)
+BLOCK_OF(double)
 
 void optim_cpu_block_squares(const void *p, int64_t n, int dtype, double *sum)
 {
@@ -70,8 +55,8 @@ void optim_cpu_block_squares(const void *p, int64_t n, int dtype, double *sum)
 #pragma omp parallel for schedule(static) if (count > 8)
     for (int64_t b = 0; b < count; b++) {
         int64_t at = b * BLOCK, len = n - at < BLOCK ? n - at : BLOCK;
-        sum[b] = dtype == PP_F64 ? block_f64((const double *)p + at, len)
-                                 : block_f32((const float *)p + at, len);
+        sum[b] = dtype == PP_F64 ? block_double((const double *)p + at, len)
+                                 : block_float((const float *)p + at, len);
     }
 }
 

@@ -366,9 +366,9 @@ static void *gathers(void *group)
 {
     Group *g = group;
     int mine = 0;
-    PpStatus s;
-    free(group_gather(g, &mine, g->rank ? sizeof mine : SIZE_MAX, &s));
-    g->stride = (int)s;
+    void *all;
+    POOL(room);
+    g->stride = (int)group_gather(g, &mine, g->rank ? sizeof mine : SIZE_MAX, &room, &all);
     return NULL;
 }
 

@@ -23,43 +23,28 @@
 _Thread_local PpLibrary *pp_library;
 
 /* What conv_depthwise.h takes of the direct ones: float32's alone. */
+#ifdef PP_DEPTHWISE
 static int f32_slides_forward(const PpConv *v, int64_t n, const float *x, const float *w, float *y,
                               const Then *then)
 {
-#ifdef PP_DEPTHWISE
     if (v->way.depthwise)
         depthwise_forward(v, n, x, w, y, then);
-#else
-    (void)n, (void)x, (void)w, (void)y, (void)then;
-#endif
     return v->way.depthwise;
 }
 
 static int f32_slides_data(const PpConv *v, const float *dy, const float *w, float *dx, float *room)
 {
     int fits = v->way.depthwise && v->stride[1] == 1;
-#ifdef PP_DEPTHWISE
     if (fits)
         depthwise_data(v, dy, w, dx, room);
-#else
-    (void)dy, (void)w, (void)dx, (void)room;
-#endif
     return fits;
 }
-
-static int f64_slides_forward(const PpConv *v, int64_t n, const double *x, const double *w,
-                              double *y, const Then *then)
-{
-    (void)v, (void)n, (void)x, (void)w, (void)y, (void)then;
-    return 0;
-}
-
-static int f64_slides_data(const PpConv *v, const double *dy, const double *w, double *dx,
-                           double *room)
-{
-    (void)v, (void)dy, (void)w, (void)dx, (void)room;
-    return 0;
-}
+#else
+#define f32_slides_forward(...) 0
+#define f32_slides_data(...) 0
+#endif
+#define f64_slides_forward(...) 0
+#define f64_slides_data(...) 0
 
 #define T float
 #define S float
