@@ -91,12 +91,12 @@ static void run_check_scratch(StageGen *sg)
     int64_t printed[F_COUNT] = {0};
     for (int k = 0; k < F_COUNT; k++)
         if (sg->func[k])
-            printed[k] = sg->func[k]->bytes_scratch[TARGET_CUDA],
-            sg->func[k]->bytes_scratch[TARGET_CUDA] = 0;
+            printed[k] = sg->func[k]->bytes.scratch[TARGET_CUDA],
+            sg->func[k]->bytes.scratch[TARGET_CUDA] = 0;
     cg_scratch(sg);
     for (int k = 0; k < F_COUNT; k++)
         if (sg->func[k] && cg_function_like(sg, (FuncKind)k) == (FuncKind)k)
-            INSIST(sg->func[k]->bytes_scratch[TARGET_CUDA] == printed[k]);
+            INSIST(sg->func[k]->bytes.scratch[TARGET_CUDA] == printed[k]);
 }
 
 /* Generates stage i and writes its text.  Returns the file. */
