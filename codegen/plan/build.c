@@ -11,7 +11,7 @@ typedef struct {
     const Group *k;
     Nest *n;
     const Member *m;
-    VEC(ValueId) made;              /* pairs: root, statement */
+    VEC(ValueId) made; /* pairs: root, statement */
 } Build;
 
 static uint32_t add(Build *b, Stmt s)
@@ -66,8 +66,8 @@ static uint32_t argument(Build *b, uint32_t buf, Lin off, ValueId v, Dtype t, bo
 static bool same_load(const Stmt *x, const Stmt *y)
 {
     return x->kind == y->kind && x->type == y->type && x->arg == y->arg && x->nindex == 0 &&
-           x->nguard == 0 && lin_eq(x->base, y->base) && x->k == y->k && x->ki == y->ki &&
-           memcmp(x->stride, y->stride, sizeof x->stride) == 0;
+           x->nguard == 0 && lin_eq(x->base, y->base) && memcmp(&x->k, &y->k, sizeof x->k) == 0 &&
+           x->ki == y->ki && memcmp(x->stride, y->stride, sizeof x->stride) == 0;
 }
 
 /* Loads, constants and indices are made once. */

@@ -17,14 +17,16 @@
  * Where nothing is summed any more the nest is one of points: of the whole space, or, when only
  * scalars of rows come out of it, of the rows.
  */
+#include <string.h>
+
 #include "nest.h"
 
 typedef struct {
-    const Nest *n;                  /* as it was */
-    int d;                          /* the dimension that is the row */
-    Stmts stmt;                     /* as it will be */
-    uint32_t *to;                   /* by old statement */
-    uint32_t *picked;               /* by old statement: its value at `at`, NONE: not yet made */
+    const Nest *n;    /* as it was */
+    int d;            /* the dimension that is the row */
+    Stmts stmt;       /* as it will be */
+    uint32_t *to;     /* by old statement */
+    uint32_t *picked; /* by old statement: its value at `at`, NONE: not yet made */
     uint32_t at;
 } Pick;
 
@@ -87,7 +89,8 @@ bool stmt_same(const Stmt *x, const Stmt *y)
 {
     bool yes = x->kind == y->kind && x->op == y->op && x->type == y->type && x->nin == y->nin &&
                x->nindex == y->nindex && x->arg == y->arg && lin_eq(x->base, y->base) &&
-               x->k == y->k && x->ki == y->ki && x->nguard == 0 && y->nguard == 0;
+               memcmp(&x->k, &y->k, sizeof x->k) == 0 && x->ki == y->ki && x->nguard == 0 &&
+               y->nguard == 0;
     for (uint32_t j = 0; yes && j < x->nin; j++)
         yes = x->in[j] == y->in[j];
     for (int d = 0; yes && d < NEST_DIMS; d++)

@@ -15,7 +15,7 @@
 static bool is_number(const Nest *n, uint32_t i, double k)
 {
     const Stmt *s = &n->stmt.at[i];
-    return s->kind == S_CONST && dtype_is_float(s->type) && !(s->k < k) && !(s->k > k);
+    return s->kind == S_CONST && dtype_is_float(s->type) && s->k >= k && s->k <= k;
 }
 
 /* x * k and x / k for k = 1 and -1 become -x; true: they are x itself. */
@@ -50,25 +50,50 @@ static void signs(const Nest *n, Stmt *s)
     }
 }
 
+/* Statement i is made plainer.  Gives the earlier one whose value it is, i: of none. */
+static uint32_t plainer(const Nest *n, uint32_t i)
+{
+    Stmt *s = &n->stmt.at[i];
+    if (scaled(n, s))
+        return s->in[0];
+    signs(n, s);
+    const Stmt *x = &n->stmt.at[s->nin > 0 ? s->in[0] : i];
+    if (stmt_is(s, OP_Neg) && stmt_is(x, OP_Neg))
+        return x->in[0];
+    if (stmt_is(s, OP_Greater) && stmt_is(x, OP_Relu) && is_number(n, s->in[1], 0))
+        s->in[0] = x->in[0];
+    return i;
+}
+
+static uint32_t hash(const Stmt *s)
+{
+    uint32_t h = s->op;
+    for (uint32_t j = 0; j < s->nin; j++)
+        h = 31 * h + s->in[j];
+    return h;
+}
+
 void nest_simplify(Nest *n)
 {
-    uint32_t *to = arena_array(n->arena, uint32_t, n->stmt.n + 1);
-    for (uint32_t i = 0; i < n->stmt.n; i++) {
+    const uint32_t count = n->stmt.n;
+    uint32_t *to = arena_array(n->arena, uint32_t, count + 1);
+    /* by hash the latest statement, plus 1; by statement the one before it of that hash */
+    uint32_t *latest = arena_array(n->arena, uint32_t, count + 1),
+             *before = arena_array(n->arena, uint32_t, count + 1);
+    for (uint32_t i = 0; i < count; i++) {
         Stmt *s = &n->stmt.at[i];
         stmt_rename(s, to);
         to[i] = i;
         if (s->kind != S_OP && s->kind != S_REDUCE && s->kind != S_LIN)
             continue;
-        if (scaled(n, s))
-            to[i] = s->in[0];
-        signs(n, s);
-        const Stmt *x = &n->stmt.at[s->nin > 0 ? s->in[0] : i];
-        if (stmt_is(s, OP_Neg) && stmt_is(x, OP_Neg))
-            to[i] = x->in[0];
-        if (stmt_is(s, OP_Greater) && stmt_is(x, OP_Relu) && is_number(n, s->in[1], 0))
-            s->in[0] = x->in[0];
-        for (uint32_t j = 0; j < i && to[i] == i; j++)
-            if (to[j] == j && stmt_same(&n->stmt.at[j], s))
-                to[i] = j;
+        to[i] = plainer(n, i);
+        uint32_t *of = &latest[hash(s) % count];
+        for (uint32_t j = *of; j > 0 && to[i] == i; j = before[j - 1])
+            if (stmt_same(&n->stmt.at[j - 1], s))
+                to[i] = j - 1;
+        if (to[i] == i) {
+            before[i] = *of;
+            *of = i + 1;
+        }
     }
 }

@@ -17,7 +17,11 @@
 #include "tap.h"
 
 typedef void (*Kernel)(int64_t rows, void *const *at);
-typedef struct { const Nest *nest; Func *f; uint32_t number; } One;
+typedef struct {
+    const Nest *nest;
+    Func *f;
+    uint32_t number;
+} One;
 typedef struct {
     Arena *a;
     const char *dir;
@@ -239,8 +243,8 @@ typedef struct {
     Dtype type, number;
     Lin ext;
     WhatX x;
-    bool swapped;                   /* label == j */
-    bool elements;                  /* X is stored as well */
+    bool swapped;  /* label == j */
+    bool elements; /* X is stored as well */
     Otherwise other;
     NestKind kind_after;
     int passes, passes_after;
@@ -401,7 +405,7 @@ static const char *hot_run(Arena *a, const Hot *h, const Nest *const *nest, void
             at[i] = way == 0 ? first[i] : memcpy(arena_alloc(a, ROOM * 8), first[i], ROOM * 8);
         memset(at[2], 0x5a, ROOM * 8);
         memset(at[3], 0x5a, ROOM * 8);
-        for (uint32_t i = 0; i < n->arg.n; i++)         /* without those that it does not use */
+        for (uint32_t i = 0; i < n->arg.n; i++) /* without those that it does not use */
             mine[i] = at[n->arg.at[i].buf];
         if (way < 2)
             nest_interpret(a, n, rows, mine);
@@ -496,6 +500,92 @@ static const Hot hots[] = {
 };
 // clang-format on
 
+/* ---- what is written shortly ----------------------------------------------------------------- */
+
+/* -v, v * k, k * v, v / k; k: 1, -1, and none */
+enum { TURNS = 10, TURN_ENDS = 6 };
+static uint32_t turned(Nest *n, Dtype t, int how, uint32_t v)
+{
+    const double k[] = {1, -1, (double)NAN};
+    if (how == TURNS - 1)
+        return put_op(n, S_OP, OP_Neg, t, 1, v, 0, 0);
+    uint32_t by = put(n, (Stmt){.kind = S_CONST, .type = t, .k = k[how % 3]});
+    return how < 3   ? put_op(n, S_OP, OP_Mul, t, 2, v, by, 0)
+           : how < 6 ? put_op(n, S_OP, OP_Mul, t, 2, by, v, 0)
+                     : put_op(n, S_OP, OP_Div, t, 2, v, by, 0);
+}
+
+/* y turned twice, alone or in a sum with x, a difference, a comparison of its rectification. */
+static Nest *turned_nest(Arena *a, Dtype t, int first, int second, int end)
+{
+    Nest *n = arena_new_of(a, Nest);
+    *n = (Nest){.kind = NEST_POINT, .nd = 2, .nouter = 1, .ext = {lin(6), lin(6)}, .arena = a};
+    for (uint32_t i = 0; i < 3; i++)
+        vec_push(a, &n->arg, ((NestArg){.type = t, .written = i == 2, .buf = i}));
+    uint32_t x = put(n, (Stmt){.kind = S_LOAD, .type = t, .stride = {lin(1)}}),
+             y = put(n, (Stmt){.kind = S_LOAD, .type = t, .arg = 1, .stride = {lin(0), lin(1)}});
+    uint32_t v = turned(n, t, second, turned(n, t, first, y));
+    if (end == 5) {
+        uint32_t relu = put_op(n, S_OP, OP_Relu, t, 1, v, 0, 0),
+                 zero = put(n, (Stmt){.kind = S_CONST, .type = t}),
+                 is = put_op(n, S_OP, OP_Greater, DT_BOOL, 2, relu, zero, 0);
+        v = put_op(n, S_OP, OP_Where, t, 3, is, x, zero);
+    } else if (end > 0) {
+        v = put_op(n, S_OP, end < 3 ? OP_Add : OP_Sub, t, 2, end % 2 ? x : v, end % 2 ? v : x, 0);
+    }
+    Stmt store = {.kind = S_STORE, .type = t, .nin = 1, .in = {v}, .arg = 2};
+    store.stride[0] = lin(6);
+    store.stride[1] = lin(1);
+    put(n, store);
+    return n;
+}
+
+/* The same bits as before, of zeros and of what is no number too; true: nothing is left to turn. */
+static bool turns_alike(Arena *a, Dtype t, int first, int second, int end, int *wrong)
+{
+    const double value[] = {1.5, -2.25, 0, -0.0, (double)INFINITY, (double)NAN};
+    char data[4][36 * 8];
+    int turns = 0;
+    for (int i = 0; i < 6; i++) {
+        element_set_double(t, data[0], i, value[i]);
+        element_set_double(t, data[1], i, value[i]);
+    }
+    for (int k = 0; k < 2; k++) {
+        Nest *n = turned_nest(a, t, first, second, end);
+        if (k == 1) {
+            nest_simplify(n);
+            nest_sweep_statements(n);
+            for (uint32_t i = 0; i < n->stmt.n; i++)
+                turns += stmt_is(&n->stmt.at[i], OP_Neg) || stmt_is(&n->stmt.at[i], OP_Mul) ||
+                         stmt_is(&n->stmt.at[i], OP_Div);
+        }
+        nest_mark_rows(n);
+        nest_schedule(n);
+        nest_interpret(a, n, 1, (void *[]){data[0], data[1], data[2 + k]});
+    }
+    *wrong += !same(t, data[2], data[3], 36);
+    return turns <= (end == 0 || end > 3);
+}
+
+static void check_turned(void)
+{
+    const Dtype type[] = {DT_F32, DT_F64, DT_F16, DT_BF16};
+    int wrong = 0, longer = 0;
+    for (int i = 0; i < 4 * TURNS * TURNS * TURN_ENDS; i++) {
+        Arena *a = arena_new();
+        int first = i / 4 % TURNS, second = i / 4 / TURNS % TURNS;
+        bool number =
+            (first == TURNS - 1 || first % 3 < 2) && (second == TURNS - 1 || second % 3 < 2);
+        longer +=
+            !turns_alike(a, type[i % 4], first, second, i / 4 / TURNS / TURNS, &wrong) && number;
+        arena_free(a);
+    }
+    ok(wrong == 0 && longer == 0,
+       "x * 1, x / -1, -(-x), x - (-y): to the bit; %d differ, "
+       "%d are longer",
+       wrong, longer);
+}
+
 /* Operands and results along an outer dimension: tiles, whole and with a rest. */
 static void net_turned(Net *n)
 {
@@ -519,6 +609,7 @@ int main(void)
     order_of_columns();
     for (size_t i = 0; i < sizeof hots / sizeof *hots; i++)
         check_hot(dir, &hots[i]);
+    check_turned();
     check(dir, "transformer", net_transformer, 1);
     check(dir, "convolutions", net_convolution, 1);
     check(dir, "moves", net_moves, 1);
