@@ -18,10 +18,11 @@
 
 typedef struct {
     Graph *g;
-    Arena *a; /* scratch */
+    Arena *a;         /* scratch */
     Dtype half;       /* DT_NONE: the types are the model's own */
     ValueId n;        /* values before the pass */
     const Node *node; /* as they were */
+    const Dtype *was; /* by value */
     Ids *users;
     bool *is_output;
     ValueId *cast[2]; /* by value: the same in the half type, in f32; NONE: not made */
@@ -37,8 +38,12 @@ static bool is_single(const Graph *g, ValueId v) { return val(g, v)->dtype == DT
 /* The operand of a view of one value; NONE: the node is no such view. */
 static ValueId shown(const Node *n) { return op_is_view(n->op) && n->nin == 1 ? n->in[0] : NONE; }
 
-/* A transform with constants, as Fourier's, says that it stays f32. */
-static bool in_half(const Node *n) { return op_is_product(n->op) && n->attr.to != DT_F32; }
+/* A transform with constants, as Fourier's, says that it stays f32: a product of f32, to f32.
+   was: types by value, as they were. */
+static bool in_half(const Dtype *was, const Node *n)
+{
+    return op_is_product(n->op) && !(n->attr.to == DT_F32 && was[n->in[0]] == DT_F32);
+}
 
 static bool of_parameter(const Graph *g, ValueId v)
 {
@@ -128,7 +133,7 @@ static Dtype computes_in(const Cast *c, const Node *n)
     if (c->half == DT_NONE)
         return dtype_is_float(own) ? own : widest(c, n);
     switch (op_cast(n->op)) {
-    case CAST_half: return in_half(n) ? c->half : DT_F32;
+    case CAST_half: return in_half(c->was, n) ? c->half : DT_F32;
     case CAST_single: return DT_F32;
     default: return widest(c, n);
     }
@@ -157,21 +162,19 @@ static bool awaits_bias(const Cast *c, ValueId v)
 }
 
 /* Do only products read it, or views of it?  is_output: by value, NULL: it is none. */
-static bool feeds_products(const Node *node, const Ids *users, const bool *is_output, ValueId v)
+static bool feeds_products(const Node *node, const Dtype *was, const Ids *users,
+                           const bool *is_output, ValueId v)
 {
     bool all = users[v].n > 0 && !(is_output && is_output[v]);
     for (uint32_t i = 0; all && i < users[v].n; i++) {
         const Node *n = &node[users[v].at[i]];
-        all = in_half(n) || (shown(n) != NONE && n->nout == 1 &&
-                             feeds_products(node, users, is_output, n->out[0]));
+        all = in_half(was, n) || (shown(n) != NONE && n->nout == 1 &&
+                                  feeds_products(node, was, users, is_output, n->out[0]));
     }
     return all;
 }
 
-static bool is_matmul(const Node *n)
-{
-    return n->op == OP_MatMul || n->op == OP_PackedMatMul;
-}
+static bool is_matmul(const Node *n) { return n->op == OP_MatMul || n->op == OP_PackedMatMul; }
 
 static void find_products(Cast *c)
 {
@@ -180,7 +183,7 @@ static void find_products(Cast *c)
     c->biased = arena_array(c->a, bool, c->n + 1);
     for (NodeId i = 0; i < g->node.n; i++) {
         const Node *n = &g->node.at[i];
-        bool is = in_half(n) && is_single(g, n->out[0]);
+        bool is = in_half(c->was, n) && is_single(g, n->out[0]);
         is |= shown(n) != NONE && n->nout == 1 && c->product[shown(n)];
         c->product[n->out[0]] = is;
     }
@@ -302,6 +305,16 @@ static void keep(Cast *c, Node n)
     append(c, n);
 }
 
+static void autocast(Graph *g, Dtype half, const Dtype *was);
+
+static const Dtype *types(const Graph *g, Arena *a)
+{
+    Dtype *t = arena_array(a, Dtype, g->value.n + 1);
+    for (ValueId v = 0; v < g->value.n; v++)
+        t[v] = val(g, v)->dtype;
+    return t;
+}
+
 /* ---- bodies ---------------------------------------------------------------------------------- */
 
 /* The body computes so too; states, and what it leaves, keep their types. */
@@ -309,6 +322,7 @@ static void retype_body(Cast *c, Node n)
 {
     Graph *g = c->g, *body = graph_twin(n.attr.recurrence->body, g->arena);
     const Ids *users = graph_users(body, c->a);
+    const Dtype *was = types(body, c->a);
     Recurrence *own = arena_new_of(g->arena, Recurrence);
     *own = *n.attr.recurrence;
     for (uint32_t i = 0; i < n.nin; i++) {
@@ -317,11 +331,11 @@ static void retype_body(Cast *c, Node n)
         if (i < own->states)
             n.in[i] = in_type(c, n.in[i], x->dtype);
         else if (whole && c->half != DT_NONE && is_single(g, n.in[i]) &&
-                 feeds_products(body->node.at, users, NULL, body->input.at[i]))
+                 feeds_products(body->node.at, was, users, NULL, body->input.at[i]))
             n.in[i] = in_type(c, n.in[i], c->half);
         x->dtype = val(g, n.in[i])->dtype;
     }
-    graph_autocast(body, c->half);
+    autocast(body, c->half, was);
     own->body = body;
     n.attr.recurrence = own;
     append(c, n);
@@ -341,8 +355,7 @@ static void retype(Cast *c, Node n)
         keep(c, n);
         return;
     }
-    bool biased =
-        c->half != DT_NONE && is_single(g, n.out[0]) && adds_bias(g, &n, c->product);
+    bool biased = c->half != DT_NONE && is_single(g, n.out[0]) && adds_bias(g, &n, c->product);
     t = biased ? c->half : t;
     if (biased || (dtype_is_half(t) && computes_wide(c, &n))) {
         compute_wide(c, n, t, biased);
@@ -353,12 +366,12 @@ static void retype(Cast *c, Node n)
         return;
     }
     if (shown(&n) != NONE && n.nout == 1 && of_parameter(g, n.in[0]) && is_single(g, n.out[0]) &&
-        feeds_products(c->node, c->users, c->is_output, n.out[0]))
+        feeds_products(c->node, c->was, c->users, c->is_output, n.out[0]))
         t = c->half;
     for (uint32_t i = 0; i < n.nin; i++)
         if (casts(c, n.in[i]))
             n.in[i] = in_type(c, n.in[i], t);
-    bool wide = is_matmul(&n) && c->biased[n.out[0]];
+    bool wide = is_matmul(&n) && (c->biased[n.out[0]] || n.attr.to == DT_F32);
     if (wide)
         n.attr.to = DT_F32;
     for (uint32_t i = 0; i < n.nout; i++)
@@ -403,16 +416,13 @@ static bool has_halves(const Graph *g)
     return any;
 }
 
-void graph_autocast(Graph *g, Dtype half)
+/* was: by value the types of the model, where inputs of a body have got others since. */
+static void autocast(Graph *g, Dtype half, const Dtype *was)
 {
-    INSIST(half == DT_NONE || dtype_is_half(half));
     if (half == DT_NONE && !has_halves(g))
         return;
-    Cast c = {.g = g, .a = arena_within(g->arena), .half = half, .n = g->value.n};
+    Cast c = {.g = g, .a = arena_within(g->arena), .half = half, .n = g->value.n, .was = was};
     uint32_t origin = g->cur_origin, nodes = g->node.n;
-    Dtype *was = arena_array(c.a, Dtype, c.n + 1);
-    for (ValueId v = 0; v < c.n; v++)
-        was[v] = val(g, v)->dtype;
     c.is_output = outputs(&c);
     c.users = graph_users(g, c.a);
     find_products(&c);
@@ -436,4 +446,12 @@ void graph_autocast(Graph *g, Dtype half)
         g->update.at[i].value = in_type(&c, g->update.at[i].value, was[g->update.at[i].value]);
     g->cur_origin = origin;
     arena_free(c.a);
+}
+
+void graph_autocast(Graph *g, Dtype half)
+{
+    INSIST(half == DT_NONE || dtype_is_half(half));
+    Arena *a = arena_within(g->arena);
+    autocast(g, half, types(g, a));
+    arena_free(a);
 }

@@ -154,11 +154,29 @@ static void test_single(Arena *a)
        "a product that stays f32 between two that do not");
 }
 
+/* The product of a model that is itself half, which keeps its f32 sums for what is added. */
+static void test_wide(Arena *a)
+{
+    ValueId x;
+    Graph *g = new_graph(a, &x, DT_F16);
+    Param w = {.name = "w", .dtype = DT_F16, .shape = {2, {8, 8}}, .trainable = true},
+          b = {.name = "b", .dtype = DT_F16, .shape = {1, {8}}, .trainable = true};
+    ValueId y = g_matmul_wide(g, x, graph_param(g, w));
+    gives(g, g_cast(g, g_add(g, y, g_cast(g, graph_param(g, b), DT_F32)), DT_F16));
+    graph_autocast(g, DT_F16);
+    graph_verify(g);
+    const Node *n = &g->node.at[val(g, y)->node];
+    ok(val(g, y)->dtype == DT_F32 && val(g, n->in[0])->dtype == DT_F16 &&
+           val(g, n->in[1])->dtype == DT_F16,
+       "a product of halves to f32 stays one of halves");
+}
+
 int main(void)
 {
     Arena *a = arena_new();
     test_gelu(a);
     test_single(a);
+    test_wide(a);
     test_memory(a);
     test_own(a);
     test_explicit(a);
