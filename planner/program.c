@@ -39,7 +39,7 @@ Program *program_of(Pipe *p, bool device, Arena *a)
     for (uint32_t i = 0; i < p->stage.n; i++)
         list[i] = table_of(p, i, device, device ? &out->launches[i] : NULL, a);
     out->plan = cg_program_table(p, NULL, a);
-    if (p->totals)                                      /* made on the host */
+    if (p->totals) /* made on the host */
         out->plan.totals = table_of(p->totals, 0, false, NULL, a);
     out->plan.stage = list;
     out->plan.device = device ? PP_CUDA : PP_CPU;
@@ -155,10 +155,38 @@ static const Program *compiled(Search *x, Cut *c, PlanSize size)
     return p;
 }
 
+/* With the greatest length.  Where the program is made of samples that are longer, its constants
+   are laid out for the longest of them. */
+static const Program *compiled_most(Search *x, Cut *c, PlanSize size)
+{
+    const Program *p = compiled(x, c, size);
+    const Lengths *l = x->o->ranges;
+    int64_t most[SYMBOLS] = {0};
+    int constants = 0;
+    cg_longest(l, false, most);
+    cg_longest(l, true, size.length);
+    for (int i = 0; i < p->plan.n_stage; i++)
+        constants += p->plan.stage[i]->n_const;
+    if (constants == 0 || !memcmp(most, size.length, (size_t)l->symbols * sizeof *most))
+        return p;
+    const Program *longest = compiled(x, c, size);
+    Program *out = arena_new_of(x->a, Program);
+    PpStage *own = arena_array(x->a, PpStage, p->plan.n_stage);
+    const PpStage **list = arena_array(x->a, const PpStage *, p->plan.n_stage);
+    *out = *p;
+    out->plan.stage = list;
+    for (int i = 0; i < p->plan.n_stage; i++) {
+        own[i] = *p->plan.stage[i];
+        own[i].bytes_const = longest->plan.stage[i]->bytes_const;
+        list[i] = &own[i];
+    }
+    return out;
+}
+
 const Program *cut_program(Search *x, Cut *c)
 {
     if (!c->program)
-        c->program = compiled(x, c, c->of->most.size);
+        c->program = compiled_most(x, c, c->of->most.size);
     return c->program;
 }
 
@@ -167,7 +195,7 @@ const Program *cut_program_rows(Search *x, Cut *c, int64_t rows)
     if (rows == x->own_rows)
         return cut_program(x, c);
     if (c->exact_rows != rows)
-        c->exact = compiled(x, c, (PlanSize){.rows = rows});
+        c->exact = compiled_most(x, c, (PlanSize){.rows = rows});
     c->exact_rows = rows;
     return c->exact;
 }
