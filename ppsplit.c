@@ -162,6 +162,8 @@ static void read_options(void *arg)
         check_dump(c->o->dump);
 }
 
+static void check_first(const Strings *model);
+
 static int compile_main(int argc, char **argv, Command command)
 {
     static void (*const run[])(void *) = {compile, list_modules, plan, annotate};
@@ -174,6 +176,8 @@ static int compile_main(int argc, char **argv, Command command)
     }
     if (o.model.n == 0)
         bad_usage(name[command], "missing operand: a MODEL.onnx");
+    if (command == COMMAND_SPLIT)
+        check_first(&o.model);
     operands_there(o.model.n, o.model.at);
     if (command == COMMAND_SPLIT && !o.codegen.dir && !o.dump)
         bad_usage("ppsplit", "missing option: -o DIR, the folder to write");
@@ -205,6 +209,15 @@ static const struct { const char *name; int (*run)(int argc, char **argv); } com
     {"ops", ops_main},
 };
 enum { N_COMMANDS = sizeof commands / sizeof *commands };
+
+/* A command that stands behind options. */
+static void check_first(const Strings *model)
+{
+    for (uint32_t i = 0; i < model->n; i++)
+        for (int k = 0; k < N_COMMANDS; k++)
+            if (!strcmp(model->at[i], commands[k].name) && access(model->at[i], F_OK))
+                bad_usage("ppsplit", "the command comes first: `ppsplit %s ...'", commands[k].name);
+}
 
 /* Flushes stdout and turns a failed write (a full disk, a closed pipe) into exit code 3. */
 static int finish(int code)
@@ -245,6 +258,7 @@ int main(int argc, char **argv)
 {
     bool one = argc > 2 && strcmp(argv[2], "help") != 0;
     char help[] = "--help", *asked[] = {argv[0], one ? argv[2] : help, help, NULL};
+    file_remember();
     if (argc > 1 && !strcmp(argv[1], "help")) {         /* help [COMMAND] */
         argc = one ? 3 : 2;
         argv = asked;

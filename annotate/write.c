@@ -11,6 +11,7 @@
 
 #include "annotate.h"
 #include "autodiff/export/merge.h"
+#include "autodiff/export/merge_mark.h"
 #include "autodiff/export/onnx_fields.h"
 #include "autodiff/export/outside.h"
 #include "frontend/onnx/onnx.h"
@@ -106,6 +107,17 @@ static void add_model(File *f)
 
 /* ---- the file ---- */
 
+/* A model that ppsplit has annotated: one with a configuration of such a name. */
+static bool is_annotated(PbSpan file, const char *name)
+{
+    bool is = false;
+    for (PbField f; pb_next(&file, &f);)
+        for (PbField k; f.number == MODEL_CONFIGURATION && pb_next(&f.body, &k);)
+            is |= k.number == DEVICES_NAME && (size_t)(k.body.end - k.body.at) >= strlen(name) &&
+                  !memcmp(k.body.at, name, strlen(name));
+    return is && !file.broken;
+}
+
 static bool same_file(const char *x, const char *y)
 {
     struct stat a, b;
@@ -121,8 +133,7 @@ static const char *folder(Arena *a, const char *path)
 static void check_place(const File *f, const char *path)
 {
     const char *model = f->m->path, *home = folder(f->a, model);
-    if (same_file(model, path))
-        diag_fatal(EXIT_IO, WHERE_FILE(path), "is the model itself: give another name");
+    spare_others(path, is_annotated, "ppsplit", "an earlier file of `ppsplit annotate'");
     if (f->m->external.file.n == 0 || same_file(home, folder(f->a, path)))
         return;
     diag_hint(

@@ -317,6 +317,9 @@ static void name_options(Command c, OptionName *to)
 {
     for (int i = 0; i < N_OPTIONS; i++)
         to[i] = !options[i].of || options[i].of & 1u << c ? options[i].is : (OptionName){0};
+    for (int i = 0; c == COMMAND_ANNOTATE && i < N_OPTIONS; i++)
+        if (to[i].letter == 'o')
+            to[i].value = "M.onnx";
 }
 
 static void show_help(Options *o, const char *arg)

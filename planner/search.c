@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "base/cli/nearest.h"
+#include "base/file/replace.h"
 #include "partition/print/print.h"
 #include "runtime/optim/optim.h"
 #include "search.h"
@@ -306,10 +307,13 @@ void plan_search(void *options)
 {
     const PlanOptions *o = options;
     Search x = {.o = o, .a = o->arena, .states = optimizer_states(o->optimizer)};
+    char why[FILE_WHY];
     x.own_rows = o->model.rows(o->model.of, &x.mesh);
     check(&x);
     begin_rows(&x);
     lengths_open(&x);
+    if (o->csv && file_try(o->csv, why))
+        diag_fatal(EXIT_IO, WHERE_FILE(o->csv), "--csv: %s", why);
     add_meshes(&x);
     x.idle = true;
     for (uint32_t i = 0; i < x.division.n && x.list.n == 0; i++)

@@ -1,7 +1,6 @@
 /*
  * tell.c - the best plans as a table, and the commands of the best one.
  */
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -38,7 +37,7 @@ static void write_rows(const Search *x, const Candidate *c)
     if (file_begin(&out, x->o->csv))
         sched_write(c->rows, out.f);
     if (!out.f || file_end(&out))
-        diag_fatal(EXIT_IO, WHERE_FILE(x->o->csv), "--csv: %s", strerror(errno));
+        diag_fatal(EXIT_IO, WHERE_FILE(x->o->csv), "--csv: %s", out.why);
 }
 
 /* How long rows are, as the run is told. */
@@ -78,6 +77,8 @@ static void tell_lengths(const PlanOptions *o, Arena *a)
            "%s\n",
            (long long)r->rows, diag_escape(a, cg_lengths_text(a, l, mean)),
            diag_escape(a, cg_lengths_text(a, l, most)));
+    printf("where the rows of a file lie one behind the other, the run needs --pad INPUT=VALUE for "
+           "it, too\n");
 }
 
 /* The model with as many rows: where a --bind says them it is another one, else there is --rows. */
@@ -266,5 +267,8 @@ void plans_tell(Search *x)
         printf(" with the scratch of convolutions for %d thread%s each", o->threads,
                o->threads == 1 ? "" : "s");
     printf("\n\n");
+    if (o->csv && sched_find(best->schedule))
+        fprintf(stderr, "ppsplit: note: --csv %s: nothing is written: a run knows the first plan's "
+                        "schedule, %s, by its name\n", o->csv, best->schedule);
     commands(x, best, a);
 }

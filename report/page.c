@@ -22,11 +22,11 @@ static void put_file(const char *path, const char *text, size_t n)
 {
     FileWhole out;
     if (!file_begin(&out, path) || (fwrite(text, 1, n, out.f), file_end(&out)))
-        diag_fatal(EXIT_IO, WHERE_FILE(path), "%s", strerror(errno));
+        diag_fatal(EXIT_IO, WHERE_FILE(path), "%s", out.why);
 }
 
 /* A page may take the place of a page: nothing else that happens to have its name. */
-static void spare_others(const char *path)
+static void spare_all_else(const char *path)
 {
     static const char start[] = "<!DOCTYPE html";
     char found[sizeof start] = "";
@@ -193,7 +193,7 @@ void report_page(void *options)
     ReportOptions *o = options;
     Page page = {.a = o->arena, .o = o, .text = {.a = o->arena}}, *p = &page;
     if (strcmp(o->target, "-"))
-        spare_others(o->target);
+        spare_all_else(o->target);
     Template t = read_template(p);
     for (uint32_t i = 0; i < o->run.n; i++)
         if (is_trace(o->run.at[i]))

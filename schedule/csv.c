@@ -14,6 +14,7 @@
  */
 #include "rows.h"
 
+#include "base/file/map.h"
 #include "base/file/memory.h"
 
 #include <errno.h>
@@ -389,6 +390,7 @@ char *sched_read(const char *path, size_t *n, SchedError *e)
     size_t cap = 0, got = 1;
     char *text = NULL;
     *n = 0;
+    file_note_read(path);
     while (f && got) {
         if (*n == cap) {
             char *p = realloc(text, cap = cap ? cap * 2 : 1 << 16);

@@ -53,33 +53,39 @@ static bool has_mark(PbSpan model, const char *mark)
     return has && !model.broken;
 }
 
-/* A file of tensors, or an index of such, says it in its JSON. */
-static bool says_mark(const uint8_t *at, size_t n, const char *mark)
+/* A model has it in its metadata; a file of tensors, or an index of such, says it in its JSON. */
+static bool is_merge(PbSpan file, const char *mark)
 {
     char text[64];
     enum { HEADER = 16 << 20 };
+    const size_t n = (size_t)(file.end - file.at);
     int k = snprintf(text, sizeof text, "\"%s\":\"%s\"", key, mark);
-    return memmem(at, n < HEADER ? n : HEADER, text, (size_t)k) != NULL;
+    return has_mark(file, mark) || memmem(file.at, n < HEADER ? n : HEADER, text, (size_t)k);
 }
 
-void merge_spare(const char *path, const char *mark)
+void spare_others(const char *path, bool (*ours)(PbSpan file, const char *of), const char *of,
+                  const char *what)
 {
     struct stat st;
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    bool ours = fd < 0 || fstat(fd, &st) || !S_ISREG(st.st_mode) || st.st_size == 0;
-    if (!ours) {
+    bool goes = fd < 0 || fstat(fd, &st) || !S_ISREG(st.st_mode) || st.st_size == 0;
+    if (!goes) {
         size_t n = (size_t)st.st_size;
         const uint8_t *at = mmap(NULL, n, PROT_READ, MAP_PRIVATE, fd, 0);
-        ours = at != MAP_FAILED &&
-               (has_mark((PbSpan){at, at + n, false}, mark) || says_mark(at, n, mark));
+        goes = at != MAP_FAILED && ours((PbSpan){at, at + n, false}, of);
         if (at != MAP_FAILED)
             munmap((void *)(uintptr_t)at, n);
     }
     if (fd >= 0)
         close(fd);
-    if (ours)
+    if (goes)
         return;
     diag_hint("give another name with -o, or remove the file first");
-    diag_fatal(EXIT_IO, WHERE_FILE(path),
-               "exists and is not an earlier merge of this output; it may be the model itself");
+    diag_fatal(EXIT_IO, WHERE_FILE(path), "exists and is not %s", what);
+}
+
+void merge_spare(const char *path, const char *mark)
+{
+    spare_others(path, is_merge, mark,
+                 "an earlier merge of this output; it may be the model itself");
 }

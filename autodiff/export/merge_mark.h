@@ -11,6 +11,9 @@
 /* Of models that are merged from this skeleton. */
 const char *merge_mark(Arena *a, PbSpan skeleton);
 void merge_put_mark(PbMessage *model, const char *mark);
+/* Refuses a path where a file is of which ours(its bytes, of) is not true: it is not what. */
+void spare_others(const char *path, bool (*ours)(PbSpan file, const char *of), const char *of,
+                  const char *what);
 /* Refuses a path where another model, or another file, is. */
 void merge_spare(const char *path, const char *mark);
 

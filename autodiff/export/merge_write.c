@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/file/replace.h"
 #include "merge.h"
 
 static _Noreturn void io_error(const char *path, const char *what)
@@ -82,6 +83,9 @@ static bool write_pieces(Merge *m, FILE *f, const Pieces *pieces)
 void merge_write(Merge *m, const char *path, const Pieces *pieces)
 {
     Written w = {arena_printf(m->arena, "%s.tmp", path), path};
+    char why[FILE_WHY];
+    if (file_try(path, why))
+        diag_fatal(EXIT_IO, WHERE_FILE(path), "cannot write: %s", why);
     FILE *f = arena_file_new(m->arena, w.temporary);
     if (!f)
         io_error(path, "cannot write");

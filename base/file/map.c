@@ -166,6 +166,47 @@ static void take_signal(void)
 
 void file_lost(void (*then)(const char *text)) { lost = then; }
 
+/* ---- what was read ---- */
+
+typedef struct Read {
+    struct Read *next;
+    char path[];
+} Read;
+static Read *were_read;
+static int remembers;
+
+void file_remember(void) { remembers = 1; }
+
+void file_note_read(const char *path)
+{
+    const size_t n = strlen(path) + 1;
+    Read *r = remembers ? malloc(sizeof *r + n) : NULL, *known;
+    if (!r)
+        return;
+    memcpy(r->path, path, n);
+    lock();
+    for (known = were_read; known && strcmp(known->path, path) != 0;)
+        known = known->next;
+    if (!known) {
+        r->next = were_read;
+        were_read = r;
+    }
+    unlock();
+    if (known)
+        free(r);
+}
+
+int file_was_read(const char *path)
+{
+    struct stat to, of;
+    if (stat(path, &to) || !S_ISREG(to.st_mode))
+        return 0;
+    for (const Read *r = were_read; r; r = r->next)
+        if (!stat(r->path, &of) && of.st_dev == to.st_dev && of.st_ino == to.st_ino)
+            return 1;
+    return 0;
+}
+
 /* ---- mappings ---- */
 
 FileMap *file_map_note(const char *path, int fd, const void *at, size_t n)
@@ -181,6 +222,7 @@ FileMap *file_map_note(const char *path, int fd, const void *at, size_t n)
         errno = e;
         return NULL;
     }
+    file_note_read(path);
     m->at = at;
     m->bytes = n;
     m->device = sb.st_dev;

@@ -57,6 +57,12 @@ int files_whole(char *err, size_t nerr); /* all that are mapped now */
  * within the system call. */
 size_t file_put(const void *at, size_t n, FILE *f);
 
+/* From now on it is kept which files are mapped or noted as read, under the names by which they
+ * were: a command may not write over them (file_try()). */
+void file_remember(void);
+void file_note_read(const char *path);
+int file_was_read(const char *path); /* is it one of them, by whatever name? */
+
 /* Sets what happens when mapped bytes cannot be read: then("FILE, row N: ...") is called in a
  * signal handler on the thread that read them, and does not return. */
 void file_lost(void (*then)(const char *text));

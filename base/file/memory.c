@@ -54,10 +54,11 @@ void *memory_added(void *list, int *n, size_t size)
     char *at;
     memcpy(&at, list, sizeof at);
     if (!(*n & (*n - 1))) { /* there is room up to the next power of two */
-        at = realloc(at, (size_t)(*n ? 2 * *n : 1) * size);
-        if (!at)
+        char *grown = realloc(at, (size_t)(*n ? 2 * *n : 1) * size);
+        if (!grown)
             return NULL;
-        memcpy(list, &at, sizeof at);
+        memcpy(list, &grown, sizeof grown);
+        at = grown;
     }
     return memset(at + (size_t)(*n)++ * size, 0, size);
 }

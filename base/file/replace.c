@@ -24,17 +24,73 @@ FILE *file_new(const char *path)
     return f;
 }
 
+/* As "-" and, where that is a file or a pipe, /dev/stdout. */
+static int is_stdout(const char *path)
+{
+    struct stat to, out;
+    return !strcmp(path, "-") || (!stat(path, &to) && !fstat(STDOUT_FILENO, &out) &&
+                                  to.st_dev == out.st_dev && to.st_ino == out.st_ino);
+}
+
+int file_try(const char *path, char *why)
+{
+    char folder[PATH_MAX];
+    const char *slash = strrchr(path, '/');
+    struct stat sb;
+    const int there = !stat(path, &sb);
+    if (is_stdout(path))
+        return 0;
+    if (file_was_read(path)) {
+        snprintf(why, FILE_WHY, "would overwrite what the command reads");
+        return -1;
+    }
+    snprintf(folder, sizeof folder, "%.*s", slash ? (int)(slash - path) + 1 : 1,
+             slash ? path : ".");
+    errno = !*path ? ENOENT : there && S_ISDIR(sb.st_mode) ? EISDIR : 0;
+    if (!errno && !access(there ? path : folder, W_OK))
+        return 0;
+    snprintf(why, FILE_WHY, "%s", strerror(errno));
+    return -1;
+}
+
+/* Of the owner and mode of what is there; NULL: errno. */
+static FILE *begin_beside(FileWhole *w, const struct stat *there)
+{
+    if (asprintf(&w->beside, "%s.tmp%ld", w->path, (long)getpid()) < 0) {
+        w->beside = NULL;
+        return NULL;
+    }
+    FILE *f = file_new(w->beside);
+    if (f && (!there || (!fchown(fileno(f), there->st_uid, there->st_gid) &&
+                         !fchmod(fileno(f), there->st_mode & 07777))))
+        return f;
+    const int e = errno;
+    if (f) {
+        fclose(f);
+        unlink(w->beside);
+    }
+    free(w->beside);
+    w->beside = NULL;
+    errno = e;
+    return NULL;
+}
+
 FILE *file_begin(FileWhole *w, const char *path)
 {
     struct stat st;
-    const int out = !strcmp(path, "-");
+    const int there = !lstat(path, &st);
     *w = (FileWhole){.path = path};
-    if (!out && (stat(path, &st) || S_ISREG(st.st_mode)) &&
-        asprintf(&w->beside, "%s.tmp%ld", path, (long)getpid()) < 0)
+    if (file_try(path, w->why))
         return NULL;
-    w->f = out ? stdout : w->beside ? file_new(w->beside) : fopen(path, "wb");
-    if (!w->f)
-        free(w->beside);
+    errno = 0;
+    if (is_stdout(path))
+        w->f = stdout;
+    else if (!there || (S_ISREG(st.st_mode) && st.st_nlink == 1))
+        w->f = begin_beside(w, there ? &st : NULL);
+    if (!w->f && errno != ENOSPC && errno != EDQUOT)
+        w->f = fopen(path, "wb");
+    snprintf(w->why, FILE_WHY, "%s", w->f ? "" : strerror(errno));
+    errno = 0;
     return w->f;
 }
 
@@ -48,7 +104,7 @@ int file_end(FileWhole *w)
     if (w->beside && bad)
         unlink(w->beside);
     free(w->beside);
-    errno = e;
+    snprintf(w->why, FILE_WHY, "%s", bad ? strerror(e ? e : EIO) : "");
     return bad ? -1 : 0;
 }
 

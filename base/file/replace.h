@@ -6,19 +6,24 @@
 #ifndef PP_REPLACE_H
 #define PP_REPLACE_H
 
-#include <stdio.h>
+#include "map.h"
 
 /* A new file for writing, in the place of any file or link of this name; NULL: errno */
 FILE *file_new(const char *path);
-/* A file that is written whole or not at all: beside its place, then renamed.  What is there and no
- * regular file, as a pipe, is written as it is, and so is standard output, "-" */
+/* A file that is written whole or not at all: beside its place, with the owner and mode of what is
+ * there, then renamed.  Written as they are: what is no regular file, as a link, a pipe and standard
+ * output, "-"; a file of several names; one whose folder or owner does not let it be replaced */
 typedef struct {
     FILE *f;
     const char *path;
     char *beside; /* NULL: it is written as it is */
+    char why[FILE_WHY]; /* of what failed: without the path */
 } FileWhole;
-FILE *file_begin(FileWhole *w, const char *path); /* its f; NULL: errno */
-int file_end(FileWhole *w); /* 0; -1: errno, the first that was, and nothing new is there */
+FILE *file_begin(FileWhole *w, const char *path); /* its f; NULL: why */
+int file_end(FileWhole *w); /* 0; -1: why */
+/* May it be written, and is it none of the files that were read (file_remember())?  Nothing is
+ * touched.  0; -1: the reason, without the path, in why[FILE_WHY] */
+int file_try(const char *path, char *why);
 /* Removes the file `name`, which may lie in folders below `folder`.  0: it is gone, or was not
  * there; -1: errno (ENOTDIR: one of the folders is a link). */
 int file_remove(const char *folder, const char *name);

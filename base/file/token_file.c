@@ -2,11 +2,13 @@
  * token_file.c - in: a file of tokens; out: where in it they are, and of which type.
  *
  *     npy       rank 1, as numpy.save() writes it
- *     llm.c     256 int32: magic, version, count; then the tokens: magic 20240520, version 1,
- * uint16 (GPT-2), or 20240801, version 7, uint32 (Llama 3) Megatron  NAME.bin, the tokens of all
- * sequences one after the other, and NAME.idx: "MMIDIDX\0\0", u64 version 1, u8 type, u64
- * sequences, u64 documents, then int32 lengths[sequences], int64 offsets[sequences], int64
- * documents[documents]
+ *     llm.c     256 int32: magic, version, count; then the tokens:
+ *               magic 20240520, version 1, uint16 (GPT-2),
+ *               or 20240801, version 7, uint32 (Llama 3)
+ *     Megatron  NAME.bin, the tokens of all sequences one after the other,
+ *               and NAME.idx: "MMIDIDX\0\0", u64 version 1, u8 type, u64 sequences, u64 documents,
+ *               then int32 lengths[sequences], int64 offsets[sequences],
+ *               int64 documents[documents]
  *
  * All are untrusted: the counts are those of the bytes that are there, and Megatron's sequences lie
  * one behind the other from the first byte to the last.

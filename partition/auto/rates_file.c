@@ -23,6 +23,7 @@ const char *rates_file(const char *path, Arena *a)
     FILE *f = fopen(path, "r");
     if (!f)
         return NULL;
+    file_note_read(path);
     size_t n = fread(text, 1, MOST, f);
     bool whole = !ferror(f) && feof(f) && strlen(text) == n;
     fclose(f);

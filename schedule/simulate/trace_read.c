@@ -67,7 +67,7 @@ static int member(void *of, Json *j, const char *key)
 
 static int args(Walk *w, Json *j)
 {
-    Walk inner = {.event = {.dur = -1, .bytes = -1}};
+    Walk inner = {.event = {.dur = -1, .bytes = -1, .stage = -1}};
     if (json_members(j, member, &inner))
         return -1;
     SchedEvent *f = &w->event;
@@ -88,7 +88,7 @@ static int args(Walk *w, Json *j)
 static int value(void *of, Json *j)
 {
     const Walk *around = of;
-    Walk w = {around->each, around->ctx, {.dur = -1, .bytes = -1}};
+    Walk w = {around->each, around->ctx, {.dur = -1, .bytes = -1, .stage = -1}};
     if (json_peek(j) == '[')
         return json_elements(j, value, &w);
     if (json_peek(j) != '{')

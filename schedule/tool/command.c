@@ -25,9 +25,9 @@ static int fail(const SchedError *e)
     return e->status;
 }
 
-static int cannot_write(const char *path)
+static int cannot_write(const FileWhole *w)
 {
-    fprintf(stderr, "ppsplit schedule: error: %s: %s\n", path, strerror(errno));
+    fprintf(stderr, "ppsplit schedule: error: %s: %s\n", w->path, w->why);
     return SCHED_ERESOURCE;
 }
 
@@ -339,19 +339,19 @@ static int draw(const SchedOptions *o, const Schedule *s, const SchedSim *sim)
     }
     if (o->svg) {
         if (!file_begin(&out, o->svg))
-            return cannot_write(o->svg);
+            return cannot_write(&out);
         if (is_trace(o->name)) /* microseconds, the whole on one screen */
             sched_draw_svg_in(s, sim, sim->makespan, 1200, s->name, out.f);
         else
             sched_draw_svg(s, sim, out.f);
         if (file_end(&out))
-            return cannot_write(o->svg);
+            return cannot_write(&out);
     }
     if (o->trace) {
         if (!file_begin(&out, o->trace))
-            return cannot_write(o->trace);
+            return cannot_write(&out);
         sched_draw_trace(s, sim, out.f);
-        return file_end(&out) ? cannot_write(o->trace) : SCHED_OK;
+        return file_end(&out) ? cannot_write(&out) : SCHED_OK;
     }
     return SCHED_OK;
 }
@@ -431,11 +431,10 @@ static int run(const SchedOptions *o, Schedule *s, SchedError *e)
         goto done;
     }
     if (o->csv || !asked) {
-        const char *path = o->csv ? o->csv : "-";
-        if (file_begin(&out, path))
+        if (file_begin(&out, o->csv ? o->csv : "-"))
             sched_write(s, out.f);
         if (!out.f || file_end(&out)) {
-            st = cannot_write(path);
+            st = cannot_write(&out);
             goto done;
         }
     }

@@ -114,6 +114,11 @@ ok "with what takes it" grep -q "^note: of them parameters [0-9.]* KiB, gradient
 "$build/models/make_gpt" --rows 1 --seq 1024 --vocab 64 --dim 64 --layers 4 --heads 4 --external --sparse -o scores.onnx
 scores() { "$ppsplit" plan scores.onnx --loss cross_entropy --ranks 4 --dp 1 --tensor 1 --batch 4 --optimizer adam "$@" 2>&1; }
 ok "no schedule is made where none can fit" grep -q "no plan fits into 16777216 bytes" <(scores --memory 16M)
+cp "$model/model.onnx" .
+tiny() { "$ppsplit" plan model.onnx --loss cross_entropy --ranks 1 --stages 1 --microbatches 1 --batch 8 "$@" 2>&1; }
+is "--csv of what is read, and where there is no folder: before the search" "$(tiny --csv ./model.onnx; tiny --csv none/x.csv)" "./model.onnx: error: --csv: would overwrite what the command reads
+none/x.csv: error: --csv: No such file or directory"
+ok "and where nothing is written it is said" grep -q "^ppsplit: note: --csv x.csv: nothing is written: " <(tiny --schedule 1f1b --csv x.csv)
 ways() { scores --memory 50M "$@" | sed -n '1s/; by .*//p'; }
 is "with --csv the same ways are looked at" "$(ways --csv made.csv)" "$(ways)"
 is "each once" "$(plan --ranks 4 --batch 16 --memory 200k | sed -n 's/^[0-9]* *//;/ x /p' | sort | uniq -d)" ""

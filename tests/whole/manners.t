@@ -27,6 +27,7 @@ ppsplit: 'trian' is not a command of ppsplit; the program has it: \`DIR/pipeline
 ppsplit: 'frobnicate' is neither a file nor a command"
 is "a file that is not there is said to be one" "$(unknown plan.onnx -o x; unknown plan.onnx; unknown merge nowhere)" \
     "$(printf '%s: error: cannot open: No such file or directory\n' plan.onnx plan.onnx nowhere)"
+is "a command behind options" "$(unknown -q merge out)" "ppsplit: the command comes first: \`ppsplit merge ...'"
 version=$(make -s -C "$top" print-VERSION)
 ok "$m" split_model "$m/model.onnx" out layers.1:begin --loss cross_entropy
 is "ppsplit --version" "$("$ppsplit" --version)" "ppsplit $version
