@@ -213,11 +213,11 @@ void formula_print(Arena *a, const Nest *n, const char *const *arg_name, Text *t
     explain(a, n, arg_name, t);
 }
 
-/* "x_j"; of one for a row "x_i"; of rstds "rstd" */
+/* "x_j"; of one for a row "x_i"; of rstds "rstd", but of s "s_j" */
 static const char *element_name(Arena *a, const char *arg, bool row)
 {
     const size_t n = strcspn(arg, "0123456789");
-    if (n > 0 && arg[n - 1] == 's')
+    if (n > 1 && arg[n - 1] == 's')
         return arena_printf(a, "%.*s%s", (int)n - 1, arg, arg + n);
     return arena_printf(a, row ? "%s_i" : "%s_j", arg);
 }
