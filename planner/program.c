@@ -162,12 +162,9 @@ static const Program *compiled_most(Search *x, Cut *c, PlanSize size)
     const Program *p = compiled(x, c, size);
     const Lengths *l = x->o->ranges;
     int64_t most[SYMBOLS] = {0};
-    int constants = 0;
     cg_longest(l, false, most);
     cg_longest(l, true, size.length);
-    for (int i = 0; i < p->plan.n_stage; i++)
-        constants += p->plan.stage[i]->n_const;
-    if (constants == 0 || !memcmp(most, size.length, (size_t)l->symbols * sizeof *most))
+    if (!memcmp(most, size.length, (size_t)l->symbols * sizeof *most))
         return p;
     const Program *longest = compiled(x, c, size);
     Program *out = arena_new_of(x->a, Program);

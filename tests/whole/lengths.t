@@ -225,6 +225,9 @@ ok "a table that ends where the range does is another program" refused "it is co
 ok "what 30 places alone are is no program of them" refused "what it compares is equal with some length" "$ppsplit" equal.onnx --bind batch=2 --bind seq=1..48 -o "$work/no"
 ok "but of more" "$ppsplit" equal.onnx --bind batch=2 --bind seq=31..48 -q -o "$work/more"
 ok "numbers of how far apart its places are" "$ppsplit" distant.onnx "${split[@]}" --bind seq=1..8192 -q -o "$work/distant"
+ok "in a range that ends before samples do" split_model distant.onnx "$work/brief" none "${split[@]}" --bind seq=1..24
+is "they take the bytes that are planned" "$("$work/brief/pipeline" train --threads 1 --optimizer adamw --data x="$work/x24.npy" --data target="$work/y24.npy" | sed -n 's/^rank 0 memory: \([0-9]*\).*/\1/p')" \
+    "$("$ppsplit" plan distant.onnx "${split[@]}" --bind seq=1..24 --ranks 1 --dp 1 --stages 1 --microbatches 2 --schedule 1f1b --batch 4 --optimizer adamw --threads 1 | sed -n 's/^bytes of each rank in plan 1: //p')"
 # Rank 1 is made to find a place more in microbatch 2 than rank 0, which sends it there.
 cat >"$work/other.c" <<'EOF'
 #include "net/links.h"
