@@ -31,7 +31,7 @@ for said in 'max = max(a)' 'b = exp(a - max)' 'sum = sum(b)' 'y = b * (1 / sum)'
 done
 ok "and its scalars are called so" grep -q 'const float sum = pp_fold_sumf(' <<<"$softmax"
 # What is used once stands where it is used: GELU is its formula over x + w; LayerNormalization's last pass is one line, behind a residual sum two.
-is "variables of GELU" "$(kernel gelu_1 gpt6/stage0.c | grep -c ' const float ')" 1
+is "variables of GELU" "$(kernel gelu_1 gpt6/stage0.c | grep -c ' const float [a-z]* = ')" 1
 ok "LayerNormalization ends in its formula" grep -qE '\] = [a-z0-9_]* \* rstd \* w1\[j\] \+ w2\[j\];$' gpt6/stage0.c
 # Three kernels need x - mean of the same BatchNormalization; none writes it for the others: x is there.
 ok "a convolution net" "$ppsplit" -q "$top/models/resnet-ts/model.onnx" --loss cross_entropy -o resnet
