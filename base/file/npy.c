@@ -434,6 +434,7 @@ int64_t npy_integer(const char *at, int dtype)
         memcpy(&token, at, sizeof token);
         return dtype == NPY_I16 ? (int16_t)token : token;
     case NPY_I32: memcpy(&narrow, at, sizeof narrow); return narrow;
+    case NPY_U32: memcpy(&narrow, at, sizeof narrow); return (uint32_t)narrow;
     default: memcpy(&wide, at, sizeof wide); return wide;
     }
 }

@@ -26,7 +26,8 @@ int npy_open(NpyFile *f, const char *path, char *err, size_t nerr);
 /* A file that holds numbers of type dtype and nothing else, as a tensor of rank 1 */
 int npy_open_raw(NpyFile *f, const char *path, int dtype, char *err, size_t nerr);
 void npy_close(NpyFile *f);
-/* Is it one of i8 to i64, u8 and u16?  A number of these types, at any alignment */
+/* Is it one of i8 to i64, u8 and u16?  A number of these types, or of u32 and u64, at any alignment
+ */
 int npy_is_integer(int dtype);
 int64_t npy_integer(const char *at, int dtype);
 /* Writes path.tmp and renames it. */

@@ -16,6 +16,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 static uint64_t splitmix(uint64_t x)
 {
@@ -118,22 +119,29 @@ int64_t row_longest(const int64_t *length, const int64_t *order, int64_t first, 
     return most;
 }
 
+/* ---- lengths ---- */
+
+enum { U32 = 12, U64 = 13 }; /* TensorProto.DataType */
+typedef enum { EACH, OFFSETS, INDEX } Kind; /* a number for each row; where it begins; Megatron's */
+
 static int64_t number_at(const NpyFile *f, int64_t i)
 {
     return npy_integer(f->data + i * st_dtype_size(f->dtype), f->dtype);
 }
 
-/* Row i, in a file with offsets or with lengths; 0: err says what is wrong.  Offsets before it have
- * risen from 0. */
-static int64_t read_length(const NpyFile *f, int offsets, int64_t i, int64_t least, int64_t most,
+/* Of row i; 0: err says what is wrong.  Offsets before it have risen from 0. */
+static int64_t read_length(const NpyFile *f, Kind kind, int64_t i, int64_t least, int64_t most,
                            char *err, size_t nerr)
 {
+    const int offsets = kind == OFFSETS;
     const int64_t from = offsets ? number_at(f, i) : 0, end = number_at(f, i + offsets);
     if (offsets && end < from)
         snprintf(err, nerr,
                  "it begins with 0, so it says where rows begin: row %" PRId64 " at %" PRId64
                  ", the next one before it, at %" PRId64,
                  i, from, end);
+    else if (kind == INDEX && end == 0)
+        snprintf(err, nerr, "sequence %" PRId64 " is empty", i);
     else if (end - from < least || end - from > most)
         snprintf(err, nerr,
                  "row %" PRId64 " has length %" PRId64 ", and may have %" PRId64 " to %" PRId64, i,
@@ -143,23 +151,37 @@ static int64_t read_length(const NpyFile *f, int offsets, int64_t i, int64_t lea
     return 0;
 }
 
-int64_t *row_lengths(const char *path, int64_t *rows, int64_t least, int64_t most, char *err,
-                     size_t nerr)
+static void no_lengths(const NpyFile *f, char *err, size_t nerr)
+{
+    char shape[200] = "";
+    for (int i = 0; i < f->rank; i++)
+        snprintf(shape + strlen(shape), sizeof shape - strlen(shape), "%s%" PRId64, i ? ", " : "",
+                 f->dim[i]);
+    snprintf(err, nerr,
+             "it is %s [%s]: neither one whole number for each row nor one more, which say where "
+             "rows begin and the last one ends",
+             st_dtype_name(f->dtype) ? st_dtype_name(f->dtype) : "another type", shape);
+}
+
+int64_t *row_lengths(const char *path, int64_t *rows, int *documents, int64_t least, int64_t most,
+                     char *err, size_t nerr)
 {
     NpyFile f;
+    int index;
     *rows = -1;
-    if (token_lengths_open(&f, path, err, nerr))
+    if (token_lengths_open(&f, path, &index, err, nerr))
         return NULL;
-    int64_t *length = NULL, n = f.rank == 1 && npy_is_integer(f.dtype) ? f.dim[0] : 0;
-    const int offsets = n > 0 && number_at(&f, 0) == 0;
-    *rows = n -= offsets;
+    const int whole = npy_is_integer(f.dtype) || f.dtype == U32 || f.dtype == U64;
+    int64_t *length = NULL, n = f.rank == 1 && whole ? f.dim[0] : 0;
+    const Kind kind = index ? INDEX : n > 0 && number_at(&f, 0) == 0 ? OFFSETS : EACH;
+    *documents = kind != EACH;
+    *rows = n -= kind == OFFSETS;
     if (n == 0)
-        snprintf(err, nerr, "it has neither one whole number for each row nor one more, which say "
-                            "where rows begin and the last one ends");
+        no_lengths(&f, err, nerr);
     else if (!(length = malloc((size_t)n * sizeof *length)))
         snprintf(err, nerr, "no memory for the lengths of %" PRId64 " rows", n);
     for (int64_t i = 0; i < n && length; i++)
-        if (!(length[i] = read_length(&f, offsets, i, least, most, err, nerr)))
+        if (!(length[i] = read_length(&f, kind, i, least, most, err, nerr)))
             free(length), length = NULL;
     npy_close(&f);
     return length;

@@ -38,10 +38,10 @@ int64_t row_longest(const int64_t *length, const int64_t *order, int64_t first, 
 
 /* How long rows are, from least to most, of a file that says it: a whole number for each; or one
  * more, the first of them 0: where each row begins and where the last one ends; or Megatron's
- * index.  *rows: how many there are, -1: there is no such file.  NULL: err says what is wrong; else
- * free() it. */
-int64_t *row_lengths(const char *path, int64_t *rows, int64_t least, int64_t most, char *err,
-                     size_t nerr);
+ * index.  *rows: how many there are, -1: there is no such file; *documents: it is of the last two
+ * kinds.  NULL: err says what is wrong; else free() it. */
+int64_t *row_lengths(const char *path, int64_t *rows, int *documents, int64_t least, int64_t most,
+                     char *err, size_t nerr);
 
 #ifdef __cplusplus
 }

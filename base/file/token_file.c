@@ -184,11 +184,12 @@ static int open_megatron(NpyFile *f, const char *path, FileMap *m, char *err, si
     return bad;
 }
 
-int token_lengths_open(NpyFile *f, const char *path, char *err, size_t nerr)
+int token_lengths_open(NpyFile *f, const char *path, int *index, char *err, size_t nerr)
 {
     char why[FILE_WHY];
     uint64_t n;
     FileMap *m = ends_with(path, ".idx") ? file_map(path, why) : NULL;
+    *index = m != NULL;
     if (!m) /* a .npy, or what can't be read */
         return npy_open(f, path, err, nerr);
     if (!read_head(path, m, &n, err, nerr))

@@ -76,9 +76,9 @@ static PpStatus check_length(Data *d, const PpTensor *t, const DataFile *file)
             return pp_fail(PP_ERR_MODEL,
                            "--%s %s=%s: it has %" PRId64
                            " places of '%s', the files before it %" PRId64
-                           "; --lengths %s=FILE says how many of a row's are there",
+                           "; --%s %s=FILE says how many of a row's are there",
                            data_option(d, 0), t->name, file->path, n, range->name,
-                           d->longest.of[v], range->name);
+                           d->longest.of[v], lengths_option(d), range->name);
         d->longest.of[v] = n;
     }
     return PP_OK;
@@ -87,6 +87,7 @@ static PpStatus check_length(Data *d, const PpTensor *t, const DataFile *file)
 static PpStatus check_shape(const Data *d, const PpTensor *t, DataFile *file)
 {
     char want[400], have[400], remedy[200] = "";
+    int64_t of;
     const NpyFile *f = &file->npy;
     int bad = f->rank != t->rank;
     file->rows = 1;
@@ -104,10 +105,15 @@ static PpStatus check_shape(const Data *d, const PpTensor *t, DataFile *file)
         return PP_OK;
     shape_text(want, sizeof want, t->rank, t->dim, t->batch_dim);
     shape_text(have, sizeof have, f->rank, f->dim, -1);
-    int at = rows_elsewhere(d->model, t, f);
+    const int at = rows_elsewhere(d->model, t, f);
+    const int v = f->rank == t->rank - 1 && t->batch_dim == 0 ? tensor_varies(t, 1, &of) : -1;
     if (at >= 0)
         snprintf(remedy, sizeof remedy,
                  "; ppsplit --chunk %.100s=%d, if the rows are in dimension %d", t->name, at, at);
+    if (v >= 0 && !d->row_length[v])
+        snprintf(remedy, sizeof remedy,
+                 "; if its rows lie one behind the other: --%s %.100s=FILE says how long they are",
+                 lengths_option(d), d->model->length[v].name);
     return pp_fail(PP_ERR_MODEL, "--%s %s=%s: shape %s, the model wants %s%s", data_option(d, 0),
                    t->name, file->path, have, want, remedy);
 }
@@ -213,6 +219,7 @@ static PpStatus begin(Data *d, const PpPlan *p, const Options *o)
 PpStatus data_open_tokens(Data *d, const PpPlan *p, const Options *o)
 {
     TRY(begin(d, p, o));
+    d->longest = length_most(p);
     return tokens_open(d);
 }
 

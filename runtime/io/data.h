@@ -60,9 +60,10 @@ typedef struct {
     int n_mix;
     /* Where lengths vary: places that the files have along each of those dimensions, 0: not known
      * yet; how many of them each row has, NULL: all; how many those before it have; rows with such
-     * lengths */
+     * lengths; are they documents, whose places a file of lengths says? */
     PpLength longest;
     int64_t *row_length[PP_LENGTHS], *row_start[PP_LENGTHS], length_rows;
+    int documents;
     int microbatches; /* of a pass of the schedule, in each replica */
     int passes;       /* of a group: --accumulate */
     /* Rows of a step are divided among so many groups (--groups), whose gradients are added in
@@ -135,12 +136,13 @@ PpStatus data_check(const Data *d, int part, int parts);
 
 /* lengths.c */
 PpStatus lengths_read(Data *d); /* --lengths */
+const char *lengths_option(const Data *d); /* its name here */
 /* Are the rows of an input's file one behind the other?  Then how many it has, by --lengths. */
 int ragged_is(const Data *d, int input, const NpyFile *f);
 PpStatus ragged_rows(const Data *d, int input, DataFile *f);
 PpStatus lengths_open(Data *d); /* once all rows are known */
-/* A hash of the lengths along a dimension, and what a checkpoint calls it; 0: all are the files' */
-int lengths_digest(const Data *d, int v, char *key, size_t n, char digest[SHA256_TEXT]);
+/* A hash of the rows' lengths along a dimension, and what a checkpoint calls it */
+void lengths_digest(const Data *d, int v, char *key, size_t n, char digest[SHA256_TEXT]);
 /* Of a microbatch of rows first to end, where lengths vary */
 PpLength data_length(const Data *d, const int64_t *order, int64_t first, int64_t end);
 

@@ -84,12 +84,13 @@ static PpStatus same_file(const Index *x, const Data *d, int input, int k)
                    was ? ", whose type, shape or numbers were others" : ", which had fewer files");
 }
 
+/* Older checkpoints do not say them. */
 static PpStatus same_lengths(const Index *x, const Data *d, int v)
 {
     char key[1000], digest[SHA256_TEXT];
-    const int given = lengths_digest(d, v, key, sizeof key, digest);
+    lengths_digest(d, v, key, sizeof key, digest);
     const char *was = index_data(x, key);
-    if (given ? was && !strcmp(was, digest) : !was)
+    if (!was || !strcmp(was, digest))
         return PP_OK;
     return pp_fail(PP_ERR_MODEL,
                    "--resume %s: %s: its rows are not as long as those that it was trained with: "

@@ -47,69 +47,84 @@ static PpStatus read_pad(Data *d, const NameFile *nf)
 static PpStatus check_options(const Options *o, const PpPlan *p)
 {
     const char *option = o->lengths.n   ? "lengths"
-                         : o->pads.n    ? "pad"
                          : o->by_length ? "by-length"
+                         : o->pads.n    ? "pad"
                                         : NULL;
     if (option && !p->n_length)
         return pp_fail(
             PP_ERR_USAGE,
             "--%s: this program has one length: ppsplit --bind NAME=1..N makes one of any", option);
-    if (option && !o->lengths.n && !o->evaluates)
+    if (option && !o->lengths.n && !o->evaluates && (o->by_length || !o->eval_lengths.n))
         return pp_fail(PP_ERR_USAGE, "--%s: without --lengths %s=FILE.npy all rows have one length",
                        option, p->length[0].name);
     return PP_OK;
+}
+
+/* An input whose rows are windows of a text, of all places along this dimension; -1: none */
+static int windows_along(const Data *d, int v)
+{
+    int i = d->model->n_input - 1;
+    while (i >= 0 && !(d->input[i].tokens && !d->input[i].ragged &&
+                       tensor_any_varies(&d->model->input[i], v)))
+        i--;
+    return i;
 }
 
 /* The longest that the files have. */
 static PpStatus check_longest(Data *d, int v)
 {
     const PpRange *range = &d->model->length[v];
+    const int windows = windows_along(d, v);
     int64_t *longest = &d->longest.of[v];
     if (!*longest) /* no input is given that has places for all */
-        *longest =
-            d->row_length[v] ? row_longest(d->row_length[v], NULL, 0, d->length_rows) : range->most;
+        *longest = d->row_length[v] && windows < 0
+                       ? row_longest(d->row_length[v], NULL, 0, d->length_rows)
+                       : range->most;
     if (*longest < range->least)
         return pp_fail(PP_ERR_MODEL,
                        "the inputs have %" PRId64 " places of '%s', this program takes %" PRId64
                        " to %" PRId64,
                        *longest, range->name, range->least, range->most);
-    for (int i = 0; i < d->model->n_input; i++)
-        if (d->input[i].tokens && !d->input[i].ragged &&
-            tensor_any_varies(&d->model->input[i], v) && *longest != range->most)
-            return pp_fail(PP_ERR_MODEL,
-                           "--%s %s: windows of %" PRId64 " tokens, the other inputs have %" PRId64
-                           " places of '%s'",
-                           data_option(d, 1), d->model->input[i].name, range->most, *longest,
-                           range->name);
+    if (windows >= 0 && *longest != range->most)
+        return pp_fail(PP_ERR_MODEL,
+                       "--%s %s: windows of %" PRId64 " tokens, the other inputs have %" PRId64
+                       " places of '%s'",
+                       data_option(d, 1), d->model->input[windows].name, range->most, *longest,
+                       range->name);
     return PP_OK;
 }
 
 /* ---- --lengths ---- */
+
+const char *lengths_option(const Data *d) { return d->opt->evaluates ? "eval-lengths" : "lengths"; }
 
 static PpStatus read_one(Data *d, const NameFile *nf)
 {
     const PpPlan *p = d->model;
     char err[600], all[400] = "";
     int64_t rows;
-    int v = 0;
+    int v = 0, documents;
     for (int i = 0; i < p->n_length; i++)
         snprintf(all + strlen(all), sizeof all - strlen(all), "%s'%.100s'", i ? ", " : "",
                  p->length[i].name);
     while (v < p->n_length && strcmp(nf->name, p->length[v].name) != 0)
         v++;
     if (v == p->n_length || d->row_length[v])
-        return pp_fail(PP_ERR_USAGE, "--lengths %s: what varies is %s", nf->name, all);
-    d->row_length[v] =
-        row_lengths(nf->file, &rows, p->length[v].least, p->length[v].most, err, sizeof err);
+        return pp_fail(PP_ERR_USAGE, "--%s %s: what varies is %s", lengths_option(d), nf->name,
+                       all);
+    d->row_length[v] = row_lengths(nf->file, &rows, &documents, p->length[v].least,
+                                   p->length[v].most, err, sizeof err);
     if (!d->row_length[v] && rows < 0)
-        return pp_fail(PP_ERR_IO, "--lengths %s: %s", nf->name, err);
+        return pp_fail(PP_ERR_IO, "--%s %s: %s", lengths_option(d), nf->name, err);
     if (!d->row_length[v])
-        return pp_fail(PP_ERR_MODEL, "--lengths %s=%s: %s", nf->name, nf->file, err);
+        return pp_fail(PP_ERR_MODEL, "--%s %s=%s: %s", lengths_option(d), nf->name, nf->file,
+                       err);
     if (d->length_rows && rows != d->length_rows)
         return pp_fail(PP_ERR_MODEL,
-                       "--lengths %s=%s: it is of %" PRId64 " rows, the one before it of %" PRId64,
-                       nf->name, nf->file, rows, d->length_rows);
+                       "--%s %s=%s: it is of %" PRId64 " rows, the one before it of %" PRId64,
+                       lengths_option(d), nf->name, nf->file, rows, d->length_rows);
     d->length_rows = rows;
+    d->documents |= documents;
     TRY(pp_take(&d->pool, &d->row_start[v], rows + 1, sizeof *d->row_start[v]));
     for (int64_t i = 0; i < rows; i++)
         d->row_start[v][i + 1] = d->row_start[v][i] + d->row_length[v][i];
@@ -124,14 +139,14 @@ PpStatus lengths_read(Data *d)
     return PP_OK;
 }
 
-int lengths_digest(const Data *d, int v, char *key, size_t n, char digest[SHA256_TEXT])
+void lengths_digest(const Data *d, int v, char *key, size_t n, char digest[SHA256_TEXT])
 {
-    uint64_t h = hash_value(HASH_START, (uint64_t)d->longest.of[v]);
-    for (int64_t i = 0; i < d->rows && d->row_length[v]; i++)
-        h = hash_value(h, (uint64_t)d->row_length[v][i]);
+    const int64_t *length = d->row_length[v], all = d->longest.of[v];
+    uint64_t h = hash_value(HASH_START, (uint64_t)all);
+    for (int64_t i = 0; i < d->rows; i++)
+        h = hash_value(h, (uint64_t)(length ? length[i] : all));
     snprintf(key, n, "--lengths %s", d->model->length[v].name);
     snprintf(digest, SHA256_TEXT, "%016" PRIx64, h);
-    return d->row_length[v] != NULL;
 }
 
 /* ---- rows one behind the other ---- */
@@ -173,6 +188,9 @@ PpStatus ragged_rows(const Data *d, int input, DataFile *f)
                        "--%s %s=%s: its rows do not lie one behind the other, as "
                        "those of %s do",
                        data_option(d, in->tokens), name, f->path, in->file[0].path);
+    if (f->npy.dim[0] == 0)
+        return pp_fail(PP_ERR_MODEL, "--%s %s=%s: it is empty", data_option(d, in->tokens), name,
+                       f->path);
     while (row < all && (start[row] - start[f->first]) * of < f->npy.dim[0])
         row++;
     f->rows = row - f->first;
@@ -180,9 +198,9 @@ PpStatus ragged_rows(const Data *d, int input, DataFile *f)
         return PP_OK;
     row -= row > f->first && (start[row] - start[f->first]) * of > f->npy.dim[0];
     return pp_fail(PP_ERR_MODEL,
-                   "--%s %s=%s: it has %" PRId64 " places, and by --lengths %s no row ends there: "
+                   "--%s %s=%s: it has %" PRId64 " places, and by --%s %s no row ends there: "
                    "%" PRId64 " row%s take%s %" PRId64 "%s",
-                   data_option(d, in->tokens), name, f->path, f->npy.dim[0],
+                   data_option(d, in->tokens), name, f->path, f->npy.dim[0], lengths_option(d),
                    d->model->length[v].name, row - f->first, row - f->first == 1 ? "" : "s",
                    row - f->first == 1 ? "s" : "", (start[row] - start[f->first]) * of,
                    row == all ? ", and there are no more" : "");
@@ -197,14 +215,14 @@ static PpStatus check_lengths(const Data *d, int v)
     const int64_t *length = d->row_length[v];
     if (length && d->length_rows != d->rows)
         return pp_fail(PP_ERR_MODEL,
-                       "--lengths %s: it says how long %" PRId64 " rows are, there are %" PRId64,
-                       range->name, d->length_rows, d->rows);
+                       "--%s %s: it says how long %" PRId64 " rows are, there are %" PRId64,
+                       lengths_option(d), range->name, d->length_rows, d->rows);
     for (int64_t i = 0; length && i < d->rows; i++)
         if (length[i] > d->longest.of[v])
             return pp_fail(PP_ERR_MODEL,
-                           "--lengths %s: row %" PRId64 " has length %" PRId64
+                           "--%s %s: row %" PRId64 " has length %" PRId64
                            ", and may have %" PRId64 " to %" PRId64,
-                           range->name, i, length[i], range->least, d->longest.of[v]);
+                           lengths_option(d), range->name, i, length[i], range->least, d->longest.of[v]);
     return PP_OK;
 }
 

@@ -1,7 +1,7 @@
 /*
  * publish.c - the folder of a checkpoint, on rank 0.  In: the records of all ranks, whose files lie
  * in step_N.tmp.  Out: step_N.  The index is written when all files are durable, and the folder
- * gets its name when the index is: at any moment a folder step_N is whole or has no index.
+ * gets its name when the index is, and loses it before its files go: a folder step_N is whole.
  */
 #include "checkpoint.h"
 
@@ -33,15 +33,20 @@ PpStatus checkpoint_folder(char *path, size_t n, const Options *o, int64_t step,
 
 /* ---- removing ---- */
 
-/* From here on it is none; then its files.  Of a link to one only the link goes. */
+/* Renamed it is none, and a run that is killed here leaves what the next one removes.  Of a link to
+ * one only the link goes; a file of its name stays. */
 static PpStatus remove_checkpoint(const Options *o, int64_t step)
 {
-    char path[PATH_MAX], index[60];
+    char path[PATH_MAX], old[PATH_MAX];
+    struct stat sb;
     TRY(checkpoint_folder(path, sizeof path, o, step, ""));
-    snprintf(index, sizeof index, "step_%" PRId64 "/index.json", step);
-    if (file_remove(o->checkpoint, index) && errno != ENOTDIR)
+    TRY(checkpoint_folder(old, sizeof old, o, step, ".old.tmp"));
+    if (lstat(path, &sb) || S_ISREG(sb.st_mode))
+        return PP_OK;
+    folder_clear(old);
+    if (rename(path, old))
         return failed(path);
-    folder_clear(path);
+    folder_clear(old);
     return PP_OK;
 }
 
@@ -253,9 +258,10 @@ static void put_data(FILE *f, const Data *d)
     for (int i = 0; i < d->model->n_input; i++)
         for (int k = 0; data_digest_key(d, i, k, key, sizeof key); k++)
             put_text(f, &comma, key, d->input[i].file[k].sha256);
-    for (int v = 0; v < d->model->n_length; v++)
-        if (lengths_digest(d, v, key, sizeof key, digest))
-            put_text(f, &comma, key, digest);
+    for (int v = 0; v < d->model->n_length; v++) {
+        lengths_digest(d, v, key, sizeof key, digest);
+        put_text(f, &comma, key, digest);
+    }
     fputs("\n  }", f);
 }
 

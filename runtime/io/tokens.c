@@ -5,7 +5,8 @@
  * With S elements in a row of the input and n tokens in a file, row r is the tokens from r S to
  * r S + S - 1, and the target's row the tokens from r S + 1 to r S + S: (n - 1) / S rows, rounded
  * down.  The next file begins a new row.  With --lengths a row is as long as that says, and its
- * target the same without the first token.
+ * target the same without the first token; but the lengths of as many rows of S as a file makes,
+ * which aren't said by their places, are those of such rows.
  */
 #include "data.h"
 
@@ -73,6 +74,14 @@ static PpStatus check_width(const Data *d, const PpTensor *t, const DataFile *f)
     return PP_OK;
 }
 
+/* Rows one behind the other, not windows: they have together fewer places than windows take. */
+static int are_documents(const Data *d, int input, const NpyFile *f)
+{
+    const DataInput *in = &d->input[input];
+    return ragged_is(d, input, f) &&
+           (d->documents || (f->dim[0] - 1) / (in->outer * in->inner) != d->length_rows);
+}
+
 static PpStatus open_file(Data *d, int input, const char *path, int shift, int raw)
 {
     const PpTensor *t = &d->model->input[input];
@@ -94,7 +103,7 @@ static PpStatus open_file(Data *d, int input, const char *path, int shift, int r
         return pp_fail(PP_ERR_MODEL, "--%s %s=%s: %s, but tokens are integers", data_option(d, 1),
                        t->name, path, data_dtype_text(npy->dtype));
     if (in->n == 1)
-        in->ragged = ragged_is(d, input, npy);
+        in->ragged = are_documents(d, input, npy);
     if (in->ragged) {
         TRY(ragged_rows(d, input, f));
         TRY(check_width(d, t, f));
@@ -168,7 +177,7 @@ static PpStatus open_target(Data *d, int input)
     const DataInput *in = &d->input[input], *to = &d->input[target];
     if (!is_integer(t->dtype) || t->batch_dim < 0 ||
         in->outer * in->inner != to->outer * to->inner ||
-        in->ragged != ragged_is(d, target, &in->file[0].npy))
+        in->ragged != are_documents(d, target, &in->file[0].npy))
         return pp_fail(PP_ERR_MODEL,
                        "--%s %s: rows of %" PRId64 " tokens are no targets of this model, which "
                        "wants %s, %" PRId64 " a row: --%s %s=FILE.npy",

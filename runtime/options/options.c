@@ -41,7 +41,7 @@ static const Spec specs[] = {
     {.name = "Memory", .kind = K_GROUP},
     OPTION("offload", K_OFFLOAD, offload, 0, SAME, "stash|params", "save memory by moving data to a file, or with a GPU to host memory: stash moves activations that wait for their backward; params moves parameters, gradients and optimizer state, and keeps a few stages in memory (repeatable)"),
     OPTION("offload-dir", K_TEXT, offload_dir, 0, OWN, "DIR",     "folder for the files of --offload; they have no names, and go when the process ends"),
-    OPTION("unshard", K_TEXT, unshard, 0, SAME, "WINDOW|auto", "with --offload params or --zero 3: N stages of a rank are in memory, for all ranks or one number for each, N,N,... (default 2); N:A brings a stage when it is among the next A; auto is 3, with A = R + 2 on rank R, at most 3"),
+    OPTION("unshard", K_TEXT, unshard, 0, SAME, "WINDOW|auto", "with --offload params or --zero 3: N stages of a rank are in memory, for all ranks or one number for each, N,N,... (default 2); N:A brings a stage when it is among the next A; auto is 3, with A = R + 2 on rank R, at most 3; --zero 2 takes 1 alone: gradients of a stage are summed before the next one computes"),
     OPTION("offload-time", K_REAL | TRAINS, offload_time, 0, SAME, "X",       "how long it takes to copy all activations out, as a part of the time of all forwards; no more are copied than there is time for (default 1)"),
     OPTION("memory", K_BYTES, memory, 1, SAME, "BYTES",   "bytes that a rank's step may take (K, M, G, T: times 1024): --recompute auto and --offload do as little as makes it fit; --schedule auto chooses among schedules that fit"),
     {.name = "Data", .kind = K_GROUP},
@@ -191,10 +191,15 @@ static PpStatus check_zero(Options *o)
 {
     if (o->zero > 3)
         return pp_fail(PP_ERR_USAGE, "--zero %d: it must be 1, 2 or 3", o->zero);
-    if (o->unshard && o->zero < 2 && !(o->offload & OFFLOAD_PARAMS))
-        return pp_fail(PP_ERR_USAGE, "--unshard %s needs --offload params, or --zero 2 or 3: else "
-                                     "all stages of a rank stay in memory",
-                       o->unshard);
+    const int comes = o->zero == 3 || (o->offload & OFFLOAD_PARAMS);
+    if (o->unshard && !comes && !(o->zero == 2 && !strcmp(o->unshard, "1")))
+        return pp_fail(PP_ERR_USAGE,
+                       "--unshard %s needs --offload params or --zero 3: else all stages of a rank "
+                       "stay in memory%s",
+                       o->unshard,
+                       o->zero == 2 ? "; with --zero 2 it may be 1, which sums a stage's gradients "
+                                      "before the next one computes"
+                                    : "");
     o->unshard = o->unshard ? o->unshard : "2";
     return PP_OK;
 }

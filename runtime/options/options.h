@@ -85,7 +85,8 @@ typedef struct {
     const char *device, *transport; /* NULL: what there is */
     int offload;                    /* OFFLOAD_* */
     const char *offload_dir;
-    const char *unshard; /* --offload params: stages in memory, and on their way: sched_unshard() */
+    const char *unshard; /* --offload params, --zero 3: stages in memory, and on their way:
+                            sched_unshard(); --zero 2: "1" has sums wait for nothing */
     double offload_time; /* all copies one way beside all forwards */
     int tf32;
     int quiet, verbose;

@@ -41,7 +41,9 @@ int sched_rows_read(SchedRows *r, SchedError *e)
     char err[400];
     for (int v = 0; v < r->n; v++) {
         int64_t rows;
-        r->length[v] = row_lengths(r->file[v], &rows, r->least[v], r->most[v], err, sizeof err);
+        int documents;
+        r->length[v] =
+            row_lengths(r->file[v], &rows, &documents, r->least[v], r->most[v], err, sizeof err);
         if (!r->length[v])
             return sched_fail(e, rows < 0 ? SCHED_ERESOURCE : SCHED_EREFUSED, -1, -1,
                               "--lengths %s=%s: %s", r->name[v], r->file[v], err);

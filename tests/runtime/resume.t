@@ -241,5 +241,5 @@ for ((i = 1; i < 4000; i += 37 + RANDOM % 40)); do
 done
 is "killed $((killed > 1)) times and more, resumed each time" "$s $((killed > 1))" "0 1"
 ok "the same bits" same straight/step_12 cut/step_12
-is "nothing temporary is left" "$(ls cut | grep -c tmp)" 0
+is "nothing temporary is left, nor without an index" "$(ls cut | grep -c tmp) $(ls -d cut/* | wc -l)" "0 $(ls cut/*/index.json | wc -l)"
 plan_done

@@ -156,6 +156,9 @@ int main(void)
     ok(listed == N_SAMPLES && !owned, "%d options, and not a rank's own", listed);
     ok(!parse(&o, &(Sample){"unshard", "3", {"--zero=1"}}, 1, words),
        "--unshard where nothing comes and goes is refused");
+    ok(!parse(&o, &(Sample){"unshard", "4", {"--zero=2"}}, 1, words) &&
+           parse(&o, &(Sample){"unshard", "1", {"--zero=2"}}, 1, words),
+       "and with --zero 2 all but 1, which has sums wait for nothing");
     options_free(&o);
     return tap_done();
 }

@@ -131,13 +131,28 @@ whole "$work/next.npy" $(perl -e 'sub data { open F, "<:raw", $_[0]; local $/; u
 ok "a corpus of Megatron's, and its index" run any corpus --tokens x="$work/corpus.bin" --lengths seq="$work/corpus.idx" "${pads[@]}"
 ok "and with its next tokens" run any tokens "${x[@]}" --data target="$work/next.npy" --lengths seq="$work/offsets.npy" "${pads[@]}"
 ok "the same bits" equal corpus tokens
+# Lengths of windows: of as many as the text makes; unsigned; --pad for them alone.
+whole "$work/text.npy" $(perl -e 'print join " ", map { $_ * 37 % 19 } 1 .. 4 * 48 + 3')
+perl -e 'printf "\x93NUMPY\x01\x00v\x00%-117s\n%s", "{\x27descr\x27: \x27<u8\x27, \x27fortran_order\x27: False, \x27shape\x27: (4,), }", pack "Q<*", 7, 3, 24, 17' >"$work/u64.npy"
+tokens=(--tokens x="$work/text.npy" --microbatches 4)
+ok "windows of a text" "$work/any/pipeline" tokens --tokens x="$work/text.npy" --output x="$work/windows.x.npy" --output target="$work/windows.y.npy" --quiet
+ok "of which each row has the first places" run any windows "${tokens[@]}" --lengths seq="$work/u64.npy"
+ok "as in files" run any cut --data x="$work/windows.x.npy" --data target="$work/windows.y.npy" --lengths seq="$work/u64.npy" --microbatches 4
+ok "the same bits" equal windows cut
+ok "--pad is for rows of --eval-data, too" run any evaluated "${tokens[@]}" --steps 1 "${pads[@]:0:4}" --eval-data x="$work/flat.x.npy" --eval-data target="$work/flat.y.npy" --eval-lengths seq=lengths.npy
 ragged() { run any no --data x="$work/$1.npy" "${y[@]}" --lengths seq="$2" "${@:3}"; }
 whole "$work/wrong.npy" 0 9 5
 ok "a row that begins before the one ahead of it" refused "row 1 at 9, the next one before it, at 5" ragged flat.x "$work/wrong.npy" "${pads[@]}"
 whole "$work/wrong.npy" 0 49
 ok "longer than the program's" refused "row 0 has length 49, and may have 1 to 48" ragged flat.x "$work/wrong.npy" "${pads[@]}"
 whole "$work/wrong.npy" 0
-ok "no rows" refused "neither one whole number for each row nor one more" ragged flat.x "$work/wrong.npy" "${pads[@]}"
+ok "no rows" refused "it is I64 [1]: neither one whole number for each row nor one more" ragged flat.x "$work/wrong.npy" "${pads[@]}"
+ok "of numbers that are not whole" refused "it is F32 [8, 48, 19]: neither" ragged flat.x "$work/flat.npy" "${pads[@]}"
+perl -e 'printf "MMIDIDX\0\0%s", pack "Q<CQ<Q<l<2q<2", 1, 1, 2, 0, 0, 5, 0, 0' >"$work/empty.idx"
+ok "an empty sequence" refused "empty.idx: sequence 0 is empty" ragged flat.x "$work/empty.idx" "${pads[@]}"
+whole "$work/wrong.npy"
+ok "an empty file" refused "wrong.npy: it is empty" ragged wrong lengths.npy "${pads[@]}"
+ok "lengths that are not given" refused "rows lie one behind the other: --eval-lengths seq=FILE" run any no "${data[@]}" --eval-data x="$work/flat.x.npy" --eval-data target="$work/flat.y.npy" "${pads[@]}" --lengths seq=lengths.npy
 whole "$work/wrong.npy" 0 2 5
 ok "more places than rows have" refused "by --lengths seq no row ends there: 2 rows take 5, and there are no more" ragged flat.x "$work/wrong.npy" "${pads[@]}"
 whole "$work/wrong.npy" 1 2 3 19
@@ -164,6 +179,9 @@ ok "and gone on with" run any on --data x="$work/x4.npy" --data target="$work/y4
 is "is the run that was not" "$(steps on)" "$(steps near | tail -n 1)"
 whole "$work/others.npy" 3 48 48 1
 ok "with rows of other lengths" refused "--lengths seq: its rows are not as long as those that it was trained with" run any on --data x="$work/x4.npy" --data target="$work/y4.npy" --batch 2 --microbatches 1 --by-length 2 --lengths seq="$work/others.npy" --resume "$work/saved"
+perl -0pi -e 's/,\s*"--lengths seq": "\w+"//; s/,\s*"index_sha256".*//s' "$work"/saved/step_1/index.json
+printf ',\n  "index_sha256": "%s"\n}\n' "$(sha256sum "$work"/saved/step_1/index.json | cut -d' ' -f1)" >>"$work"/saved/step_1/index.json
+ok "a checkpoint that does not know" run any on --data x="$work/x4.npy" --data target="$work/y4.npy" "${near[@]}" --resume "$work/saved"
 ok "with other steps" refused "into steps of 2 rows in 1 microbatches, here steps of 4 rows" run any on --data x="$work/x4.npy" --data target="$work/y4.npy" "${near[@]}" --batch 4 --microbatches 2 --resume "$work/saved"
 ok "without lengths" refused "without --lengths seq=FILE.npy all rows have one length" run any no --data x="$work/x24.npy" --data target="$work/y24.npy" --by-length 2
 
