@@ -10,29 +10,48 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* What is wrong with the numbers; NULL: nothing. */
+static const char *fault(Arena *a, const Symbol *s, bool one)
+{
+    if (s->least < 1)
+        return "the least is 1";
+    if (s->most > INT32_MAX || s->least > INT32_MAX)
+        return "the most is 2147483647";
+    if (s->most < s->least)
+        return arena_printf(a, "%" PRId64 " is less than %" PRId64, s->most, s->least);
+    return one && (s->only < s->least || s->only > s->most)
+               ? arena_printf(a, "%" PRId64 " is not in %" PRId64 "..%" PRId64, s->only, s->least,
+                              s->most)
+               : NULL;
+}
+
 /* Is it NAME=LEAST..MOST, or NAME=N@LEAST..MOST? */
 static bool is_range(Options *o, const char *bind, Symbol *s)
 {
     const char *value = strrchr(bind, '='), *dots = value ? strstr(value, "..") : NULL,
                *at = value ? strchr(value, '@') : NULL;
     char *end;
-    bool bad = false;
     if (!dots)
         return false;
     s->name = arena_strndup(o->arena, bind, (size_t)(value - bind));
-    if (at && at < dots) {
+    const bool one = at && at < dots;
+    const char *why = NULL;
+    if (one) {
         s->only = strtoll(value + 1, &end, 10);
-        bad = end != at || s->only < 1;
+        why = end != at || end == value + 1 ? "before '@' is no number" : NULL;
         value = at;
     }
     s->least = strtoll(value + 1, &end, 10);
-    bad |= end != dots || end == value + 1 || (s->only && s->only < s->least);
+    bool bad = end != dots || end == value + 1;
     s->most = strtoll(dots + 2, &end, 10);
-    bad |= *end || end == dots + 2 || s->least < 1 || s->most < s->least || s->most > INT32_MAX ||
-           s->only > s->most;
-    if (bad)
-        diag_fatal(EXIT_USAGE, WHERE_NONE, "--bind %s: two numbers, from 1 on: %s=1..2048; or "
-                   "one of them before: %s=7@1..2048", bind, s->name, s->name);
+    if (!why && (bad || *end || end == dots + 2))
+        why = "before and behind '..' are numbers";
+    why = why ? why : fault(o->arena, s, one);
+    if (why) {
+        diag_hint("%s=1..2048 is any length up to 2048; %s=7@1..2048 is 7, divided as that is",
+                  s->name, s->name);
+        diag_fatal(EXIT_USAGE, WHERE_NONE, "--bind %s: %s", bind, why);
+    }
     return true;
 }
 
@@ -194,6 +213,30 @@ void check_rows(const Options *o, const Pipe *p)
                    o->rows_vary->name, o->rows_vary->most, p->uneven.at[0]);
 }
 
+/* NAME=K*SYMBOL: K; 0: another. */
+static int64_t times_of(const char *bind, const Symbol *s)
+{
+    const char *times = strrchr(bind, '*');
+    return times && !strcmp(times + 1, s->name) ? strtoll(strrchr(bind, '=') + 1, NULL, 10) : 0;
+}
+
+/* The same lengths, of those that the chunks divide. */
+static void hint_chunks(const Options *o, const Symbol *s, int64_t chunks)
+{
+    const char *name = s->name;
+    int64_t k = 1;
+    for (uint32_t i = 0; i < o->import.bind.n && k == 1; i++) {
+        const char *bind = o->import.bind.at[i];
+        const int64_t times = times_of(bind, s);
+        if (times > 0) {
+            k = times;
+            name = arena_strndup(o->arena, bind, (size_t)(strrchr(bind, '=') - bind));
+        }
+    }
+    const int64_t each = k / size_gcd(k, chunks) * chunks, most = s->most * k / each;
+    diag_hint("--bind '%s=%" PRId64 "*n' --bind n=1..%" PRId64, name, each, most < 1 ? 1 : most);
+}
+
 /* Chunks of a sequence are of one size with each length: one of them at least is bound to a
  * multiple of their number, NAME=K*SYMBOL. */
 static void check_chunks(const Options *o)
@@ -204,15 +247,14 @@ static void check_chunks(const Options *o)
     for (int x = MESH_SEQUENCE; x < MESH_AXES; x++)
         chunks *= mesh_has(&o->mesh, (MeshAxis)x) ? o->mesh.chunks[x] : 1;
     for (uint32_t i = 0; i < o->import.bind.n; i++) {
-        const char *bind = o->import.bind.at[i], *times = strrchr(bind, '*');
-        const long long k = times ? strtoll(strrchr(bind, '=') + 1, NULL, 10) : 0;
-        for (int v = 0; times && v < o->lengths.symbols; v++)
-            divides |= !strcmp(times + 1, o->lengths.symbol[v].name) && k % chunks == 0;
+        for (int v = 0; v < o->lengths.symbols; v++) {
+            const int64_t k = times_of(o->import.bind.at[i], &o->lengths.symbol[v]);
+            divides |= k > 0 && k % chunks == 0;
+        }
     }
     if (chunks == 1 || divides)
         return;
-    const int64_t most = s->most < chunks ? 1 : s->most / chunks;
-    diag_hint("--bind '%s=%" PRId64 "*n' --bind n=1..%" PRId64, s->name, chunks, most);
+    hint_chunks(o, s, chunks);
     diag_fatal(EXIT_USAGE, WHERE_NONE,
                "--bind %s=%" PRId64 "..%" PRId64 ": sequences are divided into %" PRId64
                " chunks of one size, so a length is a multiple of that",
@@ -224,9 +266,7 @@ void check_lengths(const Options *o)
 {
     if (o->lengths.symbols)
         check_chunks(o);
-    const char *what = o->ops.n        ? "--ops"
-                       : o->loss.whole ? "--loss-over minibatch"
-                                       : NULL;
+    const char *what = o->ops.n ? "--ops" : o->loss.whole ? "--loss-over minibatch" : NULL;
     const Symbol *s = &o->lengths.symbol[0];
     if (o->lengths.symbols && what)
         diag_fatal(EXIT_USAGE, WHERE_NONE,

@@ -46,35 +46,25 @@ static bool is_placeholder(const char *name)
     return !letter;
 }
 
-typedef struct {
-    const char *name;
-    int64_t size;
-} Probe;
-
-static int64_t probe(void *about, const char *symbol)
+/* "16*OTHER": the other's name, NULL: it is none. */
+static const char *multiple_said(const char *text, long long *times)
 {
-    Probe *p = about;
-    p->name = p->name ? p->name : symbol;
-    return strcmp(p->name, symbol) ? -1 : p->size;
+    char *end;
+    *times = strtoll(text, &end, 10);
+    return end != text && *end == '*' && *times > 0 && *times <= INT32_MAX ? end + 1 : NULL;
 }
 
-/* "8*batch", as torch.export writes a derived dimension: a formula of one symbol, of which it is so
- * many times, whatever that is. */
-static bool is_multiple(Arena *a, const char *text, DimName *d)
+/* "8*batch", as torch.export writes a derived dimension. */
+static bool is_multiple(const char *text, DimName *d)
 {
-    static const int64_t size[] = {1, 12, 1000003};
-    int64_t times = 0, value;
-    Probe p = {0};
-    for (int i = 0; i < 3; i++) {
-        p.size = size[i];
-        if (!formula_read(a, text, probe, &p, &value) || value == FORMULA_UNKNOWN)
-            return false;
-        times = i ? times : value;
-        if (times < 1 || times > INT32_MAX || value != times * size[i])
-            return false;
-    }
-    *d = (DimName){p.name, times};
-    return !is_placeholder(p.name);
+    long long times;
+    const char *other = multiple_said(text, &times), *p = other;
+    while (p && (isalnum((unsigned char)*p) || *p == '_' || (unsigned char)*p >= 0x80))
+        p++;
+    if (!p || *p || is_placeholder(other))
+        return false;
+    *d = (DimName){other, times};
+    return true;
 }
 
 DimName bind_name(const ImportState *s, const Onnx__TensorShapeProto__Dimension *d,
@@ -88,17 +78,9 @@ DimName bind_name(const ImportState *s, const Onnx__TensorShapeProto__Dimension 
     if (d->value_case != ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_PARAM ||
         is_placeholder(d->dim_param))
         return (DimName){arena_printf(a, "%s.%d", input, i), 1};
-    if (!find_option(s->opt, d->dim_param, &said) && is_multiple(a, d->dim_param, &name))
+    if (!find_option(s->opt, d->dim_param, &said) && is_multiple(d->dim_param, &name))
         return name;
     return (DimName){d->dim_param, 1};
-}
-
-/* --bind NAME=16*OTHER: the size is said to be divisible.  The other's name; NULL: it is none. */
-static const char *multiple_said(const char *text, long long *times)
-{
-    char *end;
-    *times = strtoll(text, &end, 10);
-    return end != text && *end == '*' && *times > 0 && *times <= INT32_MAX ? end + 1 : NULL;
 }
 
 /* least: the smallest value that it may have */
@@ -122,8 +104,8 @@ static int64_t number(const ImportOptions *opt, const char *name, int64_t least)
     }
     n = strtoll(text, &end, 10);
     if (*end || end == text || n < least || n > INT32_MAX) {
-        if (strchr(text, '*'))
-            diag_hint("a multiple of OTHER is 4*OTHER: the number, then a name that is bound");
+        diag_hint("beside a number: LEAST..MOST and N@LEAST..MOST, of a length that varies, and "
+                  "K*NAME, a multiple of a dimension that is bound");
         diag_fatal(EXIT_USAGE, WHERE_NONE,
                    "--bind %s: the value must be a number from %lld to 2147483647", option,
                    (long long)least);

@@ -17,6 +17,8 @@
 
 /* ---- without a signature ---- */
 
+static bool is_stat(int role) { return role == ROLE_MEAN || role == ROLE_VAR; }
+
 static bool is_param(const Params *p, const RawNode *n, uint32_t input, const RawTensor *t)
 {
     int role = param_role(n, input);
@@ -25,7 +27,7 @@ static bool is_param(const Params *p, const RawNode *n, uint32_t input, const Ra
         return false;
     if (param_thawed(p, t->name))
         return true;
-    if (role == ROLE_MEAN || role == ROLE_VAR)
+    if (is_stat(role))
         return meta_trains_norm(n);
     return !param_is_buffer(p, t->name) && param_rule(p, t, &by) == RULE_TRAINS;
 }
@@ -151,27 +153,56 @@ static bool is_renamed(const Params *p, const RawTensor *t)
                                          (*t->name == '/' && strstr(t->name, "_output_")));
 }
 
-/* Tools that merge equal arrays merge a fresh norm's scale and variance, its bias and mean: what is
- * read as a statistic and as something else is two arrays. */
+/* The array, where it is a parameter: of a norm without, each call has ones and zeros of its own.
+ */
+static const char *learned(const Params *p, const RawNode *n, uint32_t input)
+{
+    const RawTensor *t = raw_array(p->m, n->in[input]);
+    return t && is_param(p, n, input, t) ? t->name : "";
+}
+
+/* Which array an operand is, among those that tools have merged as they were equal: what is read as
+ * a statistic and as something else is two.  A run updates statistics, so each norm has its own,
+ * unless two nodes read all of one norm's arrays: calls of one module.  Where its bias is its mean,
+ * all norms that are as fresh would be that. */
 static const char *array_read(const Params *p, const RawNode *n, uint32_t input)
 {
-    static const char *const end[] = {
-        [ROLE_WEIGHT] = "weight", [ROLE_BIAS] = "bias", [ROLE_MEAN] = "running_mean",
-        [ROLE_VAR] = "running_var", [ROLE_ANY] = "weight"};
     const char *name = n->in[input];
     uint32_t known = strmap_get(&p->by_init, name);
+    if (is_stat(param_role(n, input))) {
+        bool merged = !strcmp(name, n->in[1]) || !strcmp(name, n->in[2]);
+        const char *own =
+            merged ? n->out[0]
+                   : arena_printf(p->m->arena, "%s\n%s", learned(p, n, 1), learned(p, n, 2));
+        return arena_printf(p->m->arena, "%s\n%s", name, own);
+    }
+    return known == NONE || !p->g->param.at[known].stat ? name
+                                                        : arena_printf(p->m->arena, "%s\n", name);
+}
+
+/* What it is called: the first like the initializer, a further norm's by its module, or by what
+ * the norm makes. */
+static const char *array_name(const Params *p, const RawNode *n, uint32_t input)
+{
+    static const char *const end[] = {[ROLE_WEIGHT] = "weight",
+                                      [ROLE_BIAS] = "bias",
+                                      [ROLE_MEAN] = "running_mean",
+                                      [ROLE_VAR] = "running_var",
+                                      [ROLE_ANY] = "weight"};
     int role = param_role(n, input);
-    bool stat = role == ROLE_MEAN || role == ROLE_VAR;
-    return known == NONE || p->g->param.at[known].stat == stat
+    const char *init = n->in[input], *of = !is_stat(role) ? init : *n->scope ? n->scope : n->out[0];
+    if (strmap_get(&p->by_init, init) == NONE)
+        return init;
+    const char *name = arena_printf(p->m->arena, "%s.%s", of, end[role]);
+    return strmap_get(&p->by_name, name) == NONE && !raw_array(p->m, name)
                ? name
-               : arena_printf(p->m->arena, "%s.%s", name, end[role]);
+               : arena_printf(p->m->arena, "%s.%s", n->out[0], end[role]);
 }
 
 static uint32_t new_from_use(Params *p, const RawNode *n, uint32_t input, uint32_t init, bool *flip)
 {
     const RawTensor *t = &p->m->init.at[init];
-    int role = param_role(n, input);
-    bool stat = role == ROLE_MEAN || role == ROLE_VAR, renamed = is_renamed(p, t);
+    bool stat = is_stat(param_role(n, input)), renamed = is_renamed(p, t);
     bool product = !strcmp(n->op_type, "MatMul") ||
                    (!strcmp(n->op_type, "Gemm") && input == 1 && !raw_int(n, "transB", 0));
     const char *name = renamed ? name_by_bias(p, n, input) : NULL;
@@ -180,7 +211,7 @@ static uint32_t new_from_use(Params *p, const RawNode *n, uint32_t input, uint32
     if (tie != NONE)
         return tie;
     *flip = renamed && name && product && t->shape.rank == 2;
-    return param_new(p, name ? name : array_read(p, n, input), init, *flip, true, stat);
+    return param_new(p, name ? name : array_name(p, n, input), init, *flip, true, stat);
 }
 
 /* Made for equal parameters: Identity(initializer) under the other parameter's name, or what
@@ -329,6 +360,8 @@ static void assign(Params *p, const RawNodes *list, Pass *pass)
                     continue;
                 known = new_from_use(p, n, j, init, &flip);
                 *strmap_at(&p->by_init, array) = known;
+                if (strmap_get(&p->by_init, t->name) == NONE)
+                    *strmap_at(&p->by_init, t->name) = known;
                 note_made(p, t);
                 if (flip)
                     *strmap_at(&pass->flipped, n->in[j]) = 1;

@@ -96,7 +96,7 @@ static bool is_regular(const RawTensor *t)
     double seen[3];
     int64_t n = shape_elements(&t->shape), rising = 0, falling = 0, k = 0;
     bool few = true;
-    for (int64_t i = 0; i < n; i++) {
+    for (int64_t i = 0; i < n && (few || rising == i - 1 || falling == i - 1); i++) {
         double v = raw_number(t, i);
         rising += i > 0 && v > raw_number(t, i - 1);
         falling += i > 0 && v < raw_number(t, i - 1);
@@ -110,6 +110,22 @@ static bool is_regular(const RawTensor *t)
     return few || rising == n - 1 || falling == n - 1;
 }
 
+static bool is_whole(const RawTensor *t)
+{
+    for (int64_t i = 0; i < shape_elements(&t->shape); i++)
+        if (raw_number(t, i) != nearbyint(raw_number(t, i)))
+            return false;
+    return !raw_is_constant(t);
+}
+
+/* Do the numbers say, too, that no one learned them?  named: beside a buffer's name less does. */
+static bool is_plain_buffer(const Params *p, const RawTensor *t, bool named)
+{
+    return !dtype_is_float(t->dtype) || !t->bytes.length || is_sinusoidal(t) ||
+           (named && is_regular(t)) || is_whole(t) || param_is_mask(p->g, t) ||
+           (!raw_is_constant(t) && (param_is_table(p->g, t) || param_is_regular(p->g, t)));
+}
+
 /* So are parameters called: learned positions, frequencies, masks. */
 static bool is_called_either(const char *name)
 {
@@ -118,9 +134,9 @@ static bool is_called_either(const char *name)
     return is_one_of(leaf_of(name), either);
 }
 
-static bool is_plain_buffer(const RawTensor *t)
+static bool is_running_statistic(const char *name)
 {
-    return !dtype_is_float(t->dtype) || !t->bytes.length || is_sinusoidal(t) || is_regular(t);
+    return !strncmp(leaf_of(name), "running_", strlen("running_"));
 }
 
 /* A module's members are written parameters first: what comes after a buffer is one too.  Whole
@@ -129,7 +145,7 @@ void param_find_buffers(Params *p)
 {
     p->buffers = arena_new_of(p->m->arena, Buffers);
     p->buffers->buffer.arena = p->buffers->doubtful.arena = p->m->arena;
-    StrMap begun = {.arena = p->m->arena}, perhaps = {.arena = p->m->arena};
+    StrMap begun = {.arena = p->m->arena};
     for (uint32_t i = 0; p->m->from_pytorch && i < p->m->init.n; i++) {
         const RawTensor *t = &p->m->init.at[i];
         const char *leaf = leaf_of(t->name);
@@ -137,19 +153,18 @@ void param_find_buffers(Params *p)
             continue;
         const char *module = module_of(p->m->arena, t->name);
         bool rotates = i + 1 < p->m->init.n && is_rotation(p->m->arena, t, &p->m->init.at[i + 1]);
-        bool either = is_called_either(t->name);
-        bool plain = !either || rotates || is_plain_buffer(t); /* of others no number is read */
-        bool sure = (!dtype_is_float(t->dtype) && dtype_bits(t->dtype) > 8) || rotates ||
-                    (param_is_buffer_name(t->name) && strcmp(leaf, "pe") && strcmp(leaf, "mask"));
-        bool behind = strmap_get(&perhaps, module) != NONE;
-        if (rotates || behind || strmap_get(&begun, module) != NONE ||
-            (t->bytes.length && is_sinusoidal(t)))
+        bool sine = t->bytes.length && is_sinusoidal(t), named = param_is_buffer_name(t->name);
+        bool behind = strmap_get(&begun, module) != NONE;
+        if (rotates || behind || sine)
             *strmap_at(&p->buffers->buffer, t->name) = i;
-        bool placed = behind && dtype_is_float(t->dtype) && strmap_get(&begun, module) == NONE;
-        if (either ? !plain : placed)
+        bool plain = rotates || sine || !(named || behind) || is_running_statistic(t->name) ||
+                     is_plain_buffer(p, t, named); /* of others no number is read */
+        if (!plain)
             *strmap_at(&p->buffers->doubtful, t->name) = i;
-        if (sure && plain)
-            *strmap_at(either ? &perhaps : &begun, module) = i;
+        if ((!dtype_is_float(t->dtype) && dtype_bits(t->dtype) > 8) || rotates ||
+            (named && (plain || !is_called_either(t->name)) && strcmp(leaf, "pe") &&
+             strcmp(leaf, "mask")))
+            *strmap_at(&begun, module) = i;
     }
 }
 

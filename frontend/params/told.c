@@ -21,11 +21,14 @@ static bool is_told(const Fx *x, const Trace *t, size_t f, int sign)
            (sign > 0 || fx_steps(x, t, minus) == 1);
 }
 
-static bool agrees(const RawTensor *from, const RawTensor *t, size_t f, int sign)
+/* undone: from was computed of it, and is infinite where that was rounded to the function's bound.
+ */
+static bool agrees(const RawTensor *from, const RawTensor *t, size_t f, int sign, bool undone)
 {
     for (int64_t i = 0; i < shape_elements(&t->shape); i++) {
-        double want = raw_number(t, i), is = sign * tie_function_row[f].fn(raw_number(from, i));
-        if (!(fabs(want - is) <= 2e-6 * fabs(want)))
+        double of = raw_number(from, i), want = raw_number(t, i),
+               is = sign * tie_function_row[f].fn(of);
+        if (!(fabs(want - is) <= 2e-6 * fabs(want)) || (undone && !isfinite(of)))
             return false;
     }
     return true;
@@ -52,7 +55,7 @@ static Recipe *told(Fx *x, uint32_t param, const Trace *t, const void *own, void
             }
             Recipe *r = recipe_of(x->a, param);
             tie_record(x->a, r, of->dtype, tie_function_row[f].op, sign, 0);
-            if (agrees(&from, of, f, sign))
+            if (agrees(&from, of, f, sign, undo != NULL))
                 return r;
         }
     return NULL;

@@ -155,7 +155,7 @@ static int64_t row_of(const Batch *b, ValueId v)
 
 int64_t batch_row(const Batch *b, const Node *n, uint32_t out)
 {
-    const Value *x = val(b->g, n->in[0]);
+    const Value *x = n->nin ? val(b->g, n->in[0]) : NULL; /* Random reads nothing */
     bool split = n->op == OP_Split && x->batch == (int)n->attr.axis;
     int64_t row = -1;
     if (b->rows == 1)

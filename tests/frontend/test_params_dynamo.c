@@ -329,6 +329,16 @@ static void test_dynamo_told_functions(void)
     ok(g && is_shaped(s, 1, 1, 0) && fabs((double)first_of(s, 0) - 0.75) < 1e-6 &&
            g->param.n == 2 && !strstr(said, "get no gradient"),
        "functions of few numbers are known by their names");
+
+    float one[1] = {1}; /* tanh(20), rounded: its inverse is infinite */
+    tensor(&m, "tanh", 1, (int[]){1, 0}, one, sizeof one);
+    folded_from(&m, "tanh", "['s', 'tanh']");
+    node(&m, "Mul", "node_1", "x tanh", "y", "['', 'mul']",
+         call("mul", "mul.Tensor", "%x, %tanh"));
+    signature = "\n# inputs\np_s: PARAMETER target='s'\nx: USER_INPUT\n# outputs\n";
+    g = import(&m, signature, NULL);
+    ok(g && !param(g, "s") && strstr(said, "will not train") && strstr(said, ": s\n"),
+       "none is made again of a number that rounding took to a function's bound");
 }
 
 /* repeat(): of one row, and of two, which the file does not hold as such. */

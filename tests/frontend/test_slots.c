@@ -266,6 +266,43 @@ static void test_merged_norm(void)
        "a norm's scale and bias are not its statistics, if they are one array");
 }
 
+static void training_norm(M *m, const char *in, const char *out)
+{
+    enum { INT = 2 };
+    Buf n = {0}, a = {0};
+    node_begin(&n, "BatchNormalization", "", in, out, NULL, NULL);
+    put_string(&a, 1, "training_mode");
+    put_int(&a, 3, 1);
+    put_int(&a, 20, INT);
+    put_message(&n, 5, &a);
+    put_message(&m->graph, 1, &n);
+}
+
+/* A run updates the statistics: each norm has its own, though they were merged, and two calls of
+ * one norm have one. */
+static void test_merged_statistics(void)
+{
+    M m = {0};
+    float ones[4] = {1, 1, 1, 1}, zeros[4] = {0};
+    floats(&m, "w", 4, 4);
+    floats(&m, "s", 4, 0);
+    floats(&m, "h", 4, 0);
+    tensor(&m, "ones", 1, (int[]){4, 0}, ones, sizeof ones);
+    tensor(&m, "zeros", 1, (int[]){4, 0}, zeros, sizeof zeros);
+    node(&m, "MatMul", "", "x w", "a", NULL, NULL);
+    training_norm(&m, "a ones zeros zeros ones", "b m1 v1");
+    training_norm(&m, "b ones zeros zeros ones", "c m2 v2");
+    training_norm(&m, "c s h zeros ones", "d m3 v3");
+    training_norm(&m, "d s h zeros ones", "y m4 v4");
+    Graph *g = import(&m, NULL, NULL);
+    int stats = 0;
+    for (uint32_t i = 0; g && i < g->param.n; i++)
+        stats += g->param.at[i].stat;
+    ok(stats == 6 && param(g, "b.running_mean") && param(g, "c.running_var") &&
+           param(g, "d.running_mean") && trains(g, "ones") && trains(g, "zeros"),
+       "merged statistics are one array for each norm, and one for two calls of it");
+}
+
 static void test_frequencies(void)
 {
     M m = {0};
@@ -380,6 +417,7 @@ int main(void)
     test_literal();
     test_numbers();
     test_merged_norm();
+    test_merged_statistics();
     test_frequencies();
     test_labels();
     test_tied();
