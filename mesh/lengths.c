@@ -5,12 +5,15 @@
  * as the first of the few is, whose sizes decide; a dimension is divided where it is so in all of
  * them (SpreadOf.others), and so with any length.  A place has as many groups with each length, or
  * each of its groups is of one size: so a node's way with other lengths is found again.  Nodes that
- * a length leaves out, as a slice of all of a table, are missing.  With some lengths a model has
- * others, as where an image need not be resized; it is divided by itself then.
+ * a length leaves out, as a slice of all of a table, are missing; their operands tell equal ones
+ * apart.  With some lengths a model has others, as where an image need not be resized; it is
+ * divided by itself then.
  */
 #include <string.h>
 
 #include "search.h"
+
+enum { LEFT_OUT = 4 }; /* nodes in a row that a length may leave out */
 
 static bool is_like(const Graph *g, const Node *x, const Graph *from, const Node *y)
 {
@@ -18,17 +21,55 @@ static bool is_like(const Graph *g, const Node *x, const Graph *from, const Node
            val(g, x->out[0])->shape.rank == val(from, y->out[0])->shape.rank;
 }
 
+/* A graph, and the one that is decided; by node, its twin, and whether it is one. */
+typedef struct {
+    const Graph *g, *from;
+    NodeId *like;
+    bool *paired;
+} Pairs;
+
+/* Is operand v what the decided graph has in w?  What is left out passes on an operand, through so
+ * many nodes; what is folded is a constant. */
+static bool is_operand(const Pairs *p, ValueId v, ValueId w, int nodes)
+{
+    const Value *x = val(p->g, v), *y = val(p->from, w);
+    const Node *n = y->kind == V_NODE ? &p->from->node.at[y->node] : NULL;
+    if (x->kind == V_CONST)
+        return y->kind == V_CONST || (n && !p->paired[y->node]);
+    if (!n || p->paired[y->node])
+        return x->kind == y->kind && (!n || (p->like[x->node] == y->node && x->out == y->out)) &&
+               (x->kind != V_PARAM || x->param == y->param) &&
+               (x->kind != V_INPUT || !strcmp(x->name, y->name));
+    for (uint32_t i = 0; i < n->nin && nodes; i++)
+        if (is_operand(p, v, n->in[i], nodes - 1))
+            return true;
+    return false;
+}
+
+static bool is_twin(const Pairs *p, NodeId id, NodeId was)
+{
+    const Node *x = &p->g->node.at[id], *y = &p->from->node.at[was];
+    bool is = is_like(p->g, x, p->from, y);
+    for (uint32_t i = 0; i < x->nin && is; i++)
+        is = is_operand(p, x->in[i], y->in[i], LEFT_OUT);
+    return is;
+}
+
 const NodeId *mesh_like(const Graph *g, const Graph *from, Arena *a)
 {
-    NodeId *like = arena_array(a, NodeId, g->node.n + 1), next = 0;
+    const Pairs p = {g, from, arena_array(a, NodeId, g->node.n + 1),
+                     arena_array(a, bool, from->node.n + 1)};
+    NodeId next = 0;
     bool is = g->param.n == from->param.n;
     for (NodeId id = 0; id < g->node.n && is; id++) {
-        while (next < from->node.n && !is_like(g, &g->node.at[id], from, &from->node.at[next]))
+        while (next < from->node.n && !is_twin(&p, id, next))
             next++;
         is = next < from->node.n;
-        like[id] = next++;
+        if (is)
+            p.paired[next] = true;
+        p.like[id] = next++;
     }
-    return is ? like : NULL;
+    return is ? p.like : NULL;
 }
 
 bool mesh_alike(const Graph *g, const Graph *from)

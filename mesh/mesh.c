@@ -42,6 +42,7 @@ static MeshLengths *divided(MeshLengths *l, const MeshOptions *opt, MeshAxis x,
     ValueId *keep[MESH_LENGTHS][MESH_KEPT];
     Begun b[MESH_LENGTHS];
     MeshPlan plan[MESH_LENGTHS];
+    const NodeId *like[MESH_LENGTHS];
     *t = *l;
     t->with = *opt;
     t->with.lengths = t;
@@ -53,11 +54,12 @@ static MeshLengths *divided(MeshLengths *l, const MeshOptions *opt, MeshAxis x,
         for (int i = 0; i < MESH_KEPT; i++)
             keep[k][i] = &t->kept[k][i];
         b[k] = begin(t->at[k], opt, x, batch, keep[k], NULL);
-        t->n += mesh_alike(t->at[k], t->at[0]);
+        like[k] = mesh_alike(t->at[k], t->at[0]) ? mesh_like(t->at[k], t->at[0], a) : NULL;
+        t->n += like[k] != NULL;
     }
     plan[0] = mesh_search(t->at[0], a, &t->with, x, &b[0].notes, b[0].front);
     for (int k = 1; k < t->n; k++)
-        plan[k] = mesh_again(&plan[0], mesh_like(t->at[k], t->at[0], a), t->at[k], a, &b[k].notes);
+        plan[k] = mesh_again(&plan[0], like[k], t->at[k], a, &b[k].notes);
     for (int k = 0; k < t->n; k++)
         mesh_member(t->at[k], &plan[k], MESH_KEPT, keep[k]);
     t->plan = plan[0];
