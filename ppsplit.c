@@ -135,7 +135,7 @@ static void annotate(void *arg)
     for (uint32_t i = 0; i < all.plans.n; i++)
         printf("%s in %d chunks on %d members", i ? " and" : ", tensors", all.plans.at[i].chunks,
                all.plans.at[i].members);
-    putchar('\n');
+    puts(all.plans.n && s.loss.loss == NONE ? ", as without --loss nothing trains" : "");
 }
 
 /* --dump names a pass, or all. */

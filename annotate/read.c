@@ -367,18 +367,29 @@ void annotate_ask(const Graph *g, MeshOptions *opt)
 
 /* ---- what a plan makes of it ------------------------------------------------------------------*/
 
+/* Of an axis that the plans do not have nothing is to be followed; then the places along the tensor
+ * axis tell alone. */
 static bool follows(const Reading *r, const Specs *s, const MeshPlans *plans, const Said *x)
 {
     Lies is, lies = {0};
+    uint32_t axes = 0;
+    bool same = true;
     if (!specs_lies(s, x->node, x->tensor, &is))
         return true; /* of what is not known nothing is said */
     lies.shape = is.shape;
     for (uint32_t k = 0; k < r->axes.n; k++) {
         lies.at[k] = place_r();
-        for (uint32_t i = 0; i < plans->n; i++)
-            if (plans->at[i].axis == r->axes.at[k].axis)
-                lies.at[k] = is.at[i];
+        for (uint32_t i = 0; i < plans->n; i++) {
+            if (plans->at[i].axis != r->axes.at[k].axis)
+                continue;
+            lies.at[k] = is.at[i];
+            axes++;
+            if (r->axes.at[k].axis == MESH_TENSOR && !x->open)
+                same = x->at.dim < 0 ? is.at[i].dim < 0 : place_is(x->at, is.at[i]);
+        }
     }
+    if (axes < r->axes.n)
+        return same;
     const Layout *l = specs_layout(r->a, &r->axes, &lies, layout_count(x->layout));
     return l && same_layout(l, x->layout);
 }
@@ -398,12 +409,17 @@ bool annotate_follows(const Graph *g, const MeshPlans *plans, bool say)
             continue;
         first = n++ ? first : x->tensor;
     }
+    if (n && say && r.named)
+        diag_hint(
+            "where nobody has changed them: annotate the model with the options of this run, as "
+            "--loss");
     if (n && say)
         diag_warn(
-            WHERE_FILE(g->file),
-            "%u sharding spec%s not followed (the first is of '%s'): no division by the rules "
-            "of ops, with parameters as asked for, follows more",
-            n, n == 1 ? " is" : "s are", first);
+            WHERE_FILE(g->file), "%u sharding spec%s not followed (the first is of '%s'): %s", n,
+            n == 1 ? " is" : "s are", first,
+            r.axes.at[0].axis == MESH_TENSOR
+                ? "no division by the rules of ops, with parameters as asked for, follows more"
+                : "they decide along the axis of --tensor alone");
     arena_free(a);
     return n == 0;
 }

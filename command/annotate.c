@@ -15,6 +15,8 @@ const char annotate_usage[] =
     "--shard\n"
     "and the other options of `ppsplit --help' ask for. `ppsplit M.onnx' cuts and divides "
     "accordingly.\n"
+    "With --loss the division is that of training. What MODEL.onnx is annotated with stays where\n"
+    "it is not named again.\n"
     "Weights in files of their own stay there, so write M.onnx beside MODEL.onnx.\n"
     "\n"
     "      --check                 print each violation of the standard's rules about devices, "

@@ -177,6 +177,34 @@ static void divide(State *s, const Graph *whole, Loss loss, MeshPlans *plans)
     }
 }
 
+/* Is the file as it is annotated with these options, but without --loss?  It is trained as the
+ * model. */
+typedef struct {
+    const State *s;
+    const Graph *whole;
+    MeshOptions opt;
+    bool is;
+} Untrained;
+
+static void divide_untrained(void *of)
+{
+    Untrained *u = of;
+    ValueId none[] = {NONE, NONE, NONE};
+    const MeshPlans plans =
+        mesh_divide(graph_twin(u->whole, u->whole->arena), &u->opt, &u->s->o->partition.batch, 3,
+                    (ValueId *const[]){&none[0], &none[1], &none[2]});
+    u->is = annotate_follows(u->whole, &plans, false);
+}
+
+static bool is_untrained(const State *s, const Graph *whole, double keep)
+{
+    Untrained u = {s, whole, s->o->mesh, false};
+    u.opt.keep = keep;
+    u.opt.lengths = NULL;
+    diag_quietly(divide_untrained, &u, NULL);
+    return u.is;
+}
+
 bool divide_mesh(State *s, MeshPlans *plans)
 {
     MeshOptions *opt = &s->o->mesh;
@@ -189,7 +217,8 @@ bool divide_mesh(State *s, MeshPlans *plans)
         any |= mesh_has(opt, (MeshAxis)x);
     if (known)
         divide(s, whole, loss, plans);
-    if (known && annotate_follows(whole, plans, false))
+    if (known && (annotate_follows(whole, plans, false) ||
+                  (loss.loss != NONE && is_untrained(s, whole, keep))))
         return true;
     opt->keep = keep;
     annotate_ask(whole, opt);

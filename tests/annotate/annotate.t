@@ -60,7 +60,17 @@ ok "and the same specs" cmp annotated.onnx again.onnx
 is "without a word, too" "$(cat said)" ""
 perl -0777 -pe 's{(h\.0/mlp/mlp\.1/Tanh_output_0(?:\x10.)+\x22.\x08)\x02}{$1\x01}s' annotated.onnx >changed.onnx
 "$ppsplit" annotate -q changed.onnx --loss cross_entropy -o again.onnx 2>said
-is "a spec that contradicts its node's others" "$(sed 's/ (.*//; s/.*warning: //' said)" "1 sharding spec is not followed"
+is "a spec that contradicts its node's others" "$(sed 's/ (.*//; s/.*warning: //' said)" "1 sharding spec is not followed
+hint: where nobody has changed them: annotate the model with the options of this run, as --loss"
+# Annotated without a loss: the specs are those of inference, training is divided as the model; of an axis that is replaced nothing is said
+for axis in tensor sequence; do
+    "$ppsplit" annotate -q "$m/gpt-ts/model.onnx" --split h.1:begin --$axis 2 -o bare.onnx
+    { "$ppsplit" -q "$m/gpt-ts/model.onnx" --split h.1:begin --$axis 2 --loss cross_entropy -o asked && "$ppsplit" -q bare.onnx --loss cross_entropy -o read; } 2>said
+    is "without a loss, --$axis: trained as the model" "$(stages read)" "$(stages asked)"
+    is "without a word, --$axis" "$(cat said)" ""
+done
+"$ppsplit" annotate -q annotated.onnx --sequence 2 --loss cross_entropy -o x.onnx 2>said
+is "another axis: nothing is said of the one before" "$(cat said)" ""
 
 # Another axis is the configuration's name; places of both ends of a causal sequence are shards of one device
 round "places of sequences" "$m/gpt-ts/model.onnx" "--split h.1:begin --sequence 2 --chunks 4" --loss cross_entropy
