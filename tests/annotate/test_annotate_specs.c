@@ -59,7 +59,7 @@ static const MeshAsked *asked(const Run *r, const char *name)
 {
     for (uint32_t i = 0; i < r->mesh.asked.n; i++) {
         const MeshAsked *s = &r->mesh.asked.at[i];
-        if (!strcmp(r->g->param.at[s->param].initializer, name))
+        if (s->param != NONE && !strcmp(r->g->param.at[s->param].initializer, name))
             return s;
     }
     return NULL;
