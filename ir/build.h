@@ -19,6 +19,8 @@ ValueId g_div(Graph *g, ValueId x, ValueId y);
 ValueId g_neg(Graph *g, ValueId x);
 ValueId g_where(Graph *g, ValueId cond, ValueId x, ValueId y);
 ValueId g_cast(Graph *g, ValueId x, Dtype to);
+/* formula.c: "x, y, double k: x > 0 ? k * x : Exp(y) - 1" of the ValueIds x and y and the number k */
+ValueId g_formula(Graph *g, const char *text, ...);
 /* a scalar constant, expanded (a view) */
 ValueId g_full(Graph *g, Dtype t, const Shape *s, double v);
 ValueId g_scalar(Graph *g, Dtype t, double v);                   /* rank 0 */

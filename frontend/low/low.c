@@ -256,6 +256,31 @@ ValueId low_unsqueeze(Graph *g, ValueId x, int axis)
     return g_reshape(g, x, &s);
 }
 
+ValueId low_at(Graph *g, ValueId x, int axis, int64_t i)
+{
+    return low_squeeze(g, g_slice_axis(g, x, axis, i, 1), 1, &(int64_t){axis});
+}
+
+ValueId low_reduce(Graph *g, Op op, ValueId x, int axis)
+{
+    const int64_t along = axis;
+    return low_squeeze(g, g_reduce(g, op, x, 1, &along), 1, &along);
+}
+
+ValueId low_line(Graph *g, ValueId x, int axis, int rank)
+{
+    Shape s = low_shape(g, x), line = {.rank = rank};
+    for (int d = 0; d < rank; d++)
+        line.d[d] = d == axis ? shape_elements(&s) : 1;
+    return g_reshape(g, x, &line);
+}
+
+ValueId low_stopped(Graph *g, ValueId x)
+{
+    ValueKind k = x == NONE ? V_CONST : val(g, x)->kind;
+    return k == V_NODE || k == V_PARAM ? g_unary(g, OP_StopGradient, x) : x;
+}
+
 ValueId low_move_dim(Graph *g, ValueId x, int from, int to)
 {
     int64_t perm[MAX_RANK];
@@ -279,19 +304,19 @@ ValueId low_channels(const Import *im, uint32_t i, int64_t c, int rank)
     return g_reshape(im->g, v, &s);
 }
 
-ValueId low_not_zero(Graph *g, ValueId x)
-{
-    return g_where(g, g_binary(g, OP_Equal, x, g_like(g, x, 0)), g_like(g, x, 1), x);
-}
+ValueId low_not_zero(Graph *g, ValueId x) { return g_formula(g, "x: x == 0 ? 1 : x", x); }
 
 ValueId low_safe_sqrt(Graph *g, ValueId s)
 {
-    ValueId zero = g_binary(g, OP_Equal, s, g_like(g, s, 0));
-    ValueId root = g_unary(g, OP_Sqrt, g_where(g, zero, g_like(g, s, 1), s));
-    return g_where(g, zero, g_like(g, s, 0), root);
+    return g_formula(g, "s: zero = s == 0; zero ? 0 : Sqrt(zero ? 1 : s)", s);
 }
 
 ValueId low_square(Graph *g, ValueId x) { return g_mul(g, x, x); }
+
+ValueId low_plus(Graph *g, ValueId x, ValueId y)
+{
+    return x == NONE ? y : y == NONE ? x : g_add(g, x, y);
+}
 
 ValueId low_scale(Graph *g, ValueId x, double k)
 {

@@ -57,6 +57,12 @@ ValueId low_squeeze(Graph *g, ValueId x, int n, const int64_t *axes);
 ValueId low_move_dim(Graph *g, ValueId x, int from, int to);
 /* one new dim, at axis of the result */
 ValueId low_unsqueeze(Graph *g, ValueId x, int axis);
+ValueId low_at(Graph *g, ValueId x, int axis, int64_t i); /* element i along an axis, which goes */
+/* reduced along an axis, which goes */
+ValueId low_reduce(Graph *g, Op op, ValueId x, int axis);
+/* x's n elements along one axis of `rank', the others of 1 */
+ValueId low_line(Graph *g, ValueId x, int axis, int rank);
+ValueId low_stopped(Graph *g, ValueId x); /* no gradient passes; NONE stays */
 ValueId low_channels(const Import *im, uint32_t i, int64_t c,
                      int rank);             /* operand [c] -> [c, 1, ...] against rank dims */
 ValueId low_safe_sqrt(Graph *g, ValueId s); /* Sqrt with gradient 0, not NaN, at s = 0 */
@@ -64,25 +70,25 @@ ValueId low_safe_sqrt(Graph *g, ValueId s); /* Sqrt with gradient 0, not NaN, at
 ValueId low_root(const Import *im, ValueId s, double p);
 ValueId low_not_zero(Graph *g, ValueId x);  /* 1 where x is 0: a divisor */
 ValueId low_square(Graph *g, ValueId x);
+ValueId low_plus(Graph *g, ValueId x, ValueId y); /* x + y, of which one may be NONE, or both */
 ValueId low_scale(Graph *g, ValueId x, double k); /* x * k; x itself when k is 1 */
 ValueId low_drop(const Import *im, ValueId x, double ratio); /* ops/norm.c: in training */
 /* ops/map.c: activations, no gradient at the bounds of a clamp */
 /* lo, hi: NONE: none */
 ValueId low_clip(Graph *g, ValueId x, ValueId lo, ValueId hi);
 ValueId low_gelu(Graph *g, ValueId x, bool by_tanh);
-ValueId low_hard_sigmoid(Graph *g, ValueId x, double alpha, double beta);
-ValueId low_leaky_relu(Graph *g, ValueId x, double alpha);
-ValueId low_thresholded_relu(Graph *g, ValueId x, double alpha);
-ValueId low_elu(Graph *g, ValueId x, double alpha);
-ValueId low_softsign(Graph *g, ValueId x);
+/* x an activation, and the numbers that its text takes behind x, by the names of attributes and
+ * their defaults */
+enum { ACTIVATION_NUMBERS = 2 };
+typedef struct {
+    const char *name;
+    struct { const char *name; double dflt; } number[ACTIVATION_NUMBERS];
+    const char *text;
+} Activation;
+const Activation *low_activation(const char *name); /* in any case; NULL: there is no such one */
 /* ops/type.c: x as a float of 8 bits or fewer, which f32 holds, by the node's round_mode; stops:
    no gradient where it was clamped */
 ValueId low_to_mini(const Import *im, ValueId x, Dtype to, bool saturate, bool stops);
-/* ops/attention.c: [B, S, H d] to [B, H, S, d], and back; the latter with each head r times in a
-   row */
-ValueId low_split_heads(const Import *im, int input, ValueId x, int64_t heads);
-ValueId low_merge_heads(Graph *g, ValueId x);
-ValueId low_repeat_heads(const Import *im, ValueId x, int64_t r);
 /* x[idx] along an axis, idx in range: a slice, a repetition or a Gather, whichever is cheapest. */
 ValueId low_take(Graph *g, ValueId x, int axis, int64_t n, const int64_t *idx);
 

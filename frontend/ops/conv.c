@@ -187,12 +187,10 @@ static ValueId column_major(Import *im, ValueId idx, const Shape *x)
     Graph *g = im->g;
     if (x->rank != 4)
         low_fatal(im, -1, "storage_order = 1 with other than two spatial dims");
-    ValueId area = g_like(g, idx, (double)(x->d[2] * x->d[3])),
-            width = g_like(g, idx, (double)x->d[3]);
-    ValueId in_plane = g_binary(g, OP_Mod, idx, area);
-    ValueId row = g_div(g, in_plane, width), col = g_binary(g, OP_Mod, in_plane, width);
-    ValueId turned = g_add(g, g_mul(g, col, g_like(g, idx, (double)x->d[2])), row);
-    return g_add(g, g_sub(g, idx, in_plane), turned);
+    return g_formula(g,
+                       "i, double height, double width: place = i % (height * width);"
+                       "i - place + (place % width * height + place / width)",
+                       idx, (double)x->d[2], (double)x->d[3]);
 }
 
 /* What a window's sum is divided by instead of its elements, ONNX cannot say: the file computes
@@ -246,12 +244,10 @@ static ValueId root(Graph *g, ValueId s, int64_t p)
 {
     if (p == 1)
         return s;
-    if (p == 2)
-        return low_safe_sqrt(g, s);
-    ValueId zero = g_binary(g, OP_Equal, s, g_like(g, s, 0));
-    ValueId r =
-        g_binary(g, OP_Pow, g_where(g, zero, g_like(g, s, 1), s), g_like(g, s, 1.0 / (double)p));
-    return g_where(g, zero, g_like(g, s, 0), r);
+    return p == 2 ? low_safe_sqrt(g, s)
+                  : g_formula(g,
+                                "s, double p: zero = s == 0; zero ? 0 : Pow(zero ? 1 : s, 1 / p)",
+                                s, (double)p);
 }
 
 void import_global_pool(Import *im)

@@ -8,12 +8,6 @@
 #include <math.h>
 #include <string.h>
 
-static ValueId stopped(Graph *g, ValueId v)
-{
-    ValueKind k = val(g, v)->kind;
-    return k == V_NODE || k == V_PARAM ? g_unary(g, OP_StopGradient, v) : v;
-}
-
 /* Column k of regions [R, n] -> [R, 1]. */
 static ValueId column(Graph *g, ValueId rois, int64_t k) { return g_slice_axis(g, rois, 1, k, 1); }
 
@@ -40,27 +34,23 @@ static Samples samples_along(const Align *a, ValueId from, ValueId to, int64_t b
     Graph *g = a->g;
     double scale = im_float(a->im, "spatial_scale", 1);
     from = low_scale(g, from, scale), to = low_scale(g, to, scale);
-    ValueId extent = g_sub(g, to, from), half = g_like(g, from, 0.5), one = g_like(g, from, 1);
+    ValueId extent = g_formula(g, a->shifted ? "a, b: b - a" : "a, b: Max(b - a, 1)", from, to);
     if (a->shifted)
-        from = g_sub(g, from, half);
-    else
-        extent = g_binary(g, OP_Max, extent, one);
+        from = g_formula(g, "x: x - 0.5", from);
     low_limit_table(a->im, bins, a->samples, "bins");
     int64_t n = bins * a->samples;
     double *at = arena_array(a->im->arena, double, n + 1);
     for (int64_t i = 0; i < n; i++)
         at[i] = (double)(i / a->samples) + ((double)(i % a->samples) + 0.5) / (double)a->samples;
-    ValueId bin = low_scale(g, extent, 1 / (double)bins);
-    ValueId place = g_mul(g, bin, low_const_doubles(g, low_dtype(g, from), (Shape){2, {1, n}}, at));
-    place = g_add(g, from, place);
-    ValueId last = g_like(g, place, (double)size - 1), zero = g_like(g, place, 0);
+    ValueId place = g_formula(g, "from, bin, at: from + bin * at", from,
+                                low_scale(g, extent, 1 / (double)bins),
+                                low_const_doubles(g, low_dtype(g, from), (Shape){2, {1, n}}, at));
     Samples s;
-    s.inside = g_binary(g, OP_And, g_binary(g, OP_GreaterOrEqual, place, g_like(g, place, -1)),
-                        g_binary(g, OP_LessOrEqual, place, g_like(g, place, (double)size)));
-    place = g_where(g, s.inside, place, zero);          /* no NaN becomes an index */
-    place = g_binary(g, OP_Min, g_binary(g, OP_Max, place, zero), last);
+    s.inside = g_formula(g, "x, double n: x >= -1 && x <= n", place, (double)size);
+    place = g_formula(g, "x, in, double last: Min(Max(in ? x : 0, 0), last)", place, s.inside,
+                        (double)size - 1);              /* no NaN becomes an index */
     s.low = g_unary(g, OP_Floor, place);
-    s.high = g_binary(g, OP_Min, g_add(g, s.low, g_like(g, place, 1)), last);
+    s.high = g_formula(g, "x, double last: Min(x + 1, last)", s.low, (double)size - 1);
     s.share = g_sub(g, place, s.low);
     return s;
 }
@@ -88,8 +78,8 @@ static ValueId corner(const Align *a, ValueId row, ValueId rows, ValueId column_
 
 static ValueId share_of(Graph *g, const Samples *s, bool high)
 {
-    ValueId w = high ? s->share : g_sub(g, g_like(g, s->share, 1), s->share);
-    return g_where(g, s->inside, w, g_like(g, w, 0));
+    return g_formula(g, high ? "in, w: in ? w : 0" : "in, w: in ? 1 - w : 0", s->inside,
+                       s->share);
 }
 
 /* [images, C, H, W] as [images * H * W, C], and where each region's image begins: [R, 1, 1, 1]. */
@@ -133,7 +123,7 @@ void import_roi_align(Import *im)
                   (long long)height, (long long)width);
     a.samples = samples_of(im);
     take_image(&a, im->in[2]);
-    ValueId r = g_cast(g, stopped(g, im->in[1]), low_dtype(g, im->in[0]));
+    ValueId r = g_cast(g, low_stopped(g, im->in[1]), low_dtype(g, im->in[0]));
     Samples y = samples_along(&a, column(g, r, 1), column(g, r, 3), height, a.x.d[2]),
             x = samples_along(&a, column(g, r, 0), column(g, r, 2), width, a.x.d[3]);
     ValueId sum = NONE;
@@ -154,21 +144,18 @@ void import_roi_align(Import *im)
 /* Whether element i of `size` is in bin k of `bins` of each region: [R, 1, size]. */
 static ValueId in_bin(Graph *g, ValueId from, ValueId to, int64_t k, int64_t bins, int64_t size)
 {
-    ValueId one = g_like(g, from, 1),
-            extent = g_binary(g, OP_Max, g_add(g, g_sub(g, to, from), one), one);
-    ValueId bin = low_scale(g, extent, 1 / (double)bins), i = g_iota(g, DT_I64, 2, 1, size);
-    ValueId begin = g_add(g, g_unary(g, OP_Floor, low_scale(g, bin, (double)k)), from),
-            end = g_add(g, g_unary(g, OP_Ceil, low_scale(g, bin, (double)k + 1)), from);
-    i = g_cast(g, i, low_dtype(g, from));
-    return g_binary(g, OP_And, g_binary(g, OP_GreaterOrEqual, i, begin),
-                    g_binary(g, OP_Less, i, end));
+    ValueId i = g_cast(g, g_iota(g, DT_I64, 2, 1, size), low_dtype(g, from));
+    return g_formula(g,
+                       "i, from, to, double k, double share: bin = Max(to - from + 1, 1) * share;"
+                       "i >= Floor(bin * k) + from && i < Ceil(bin * (k + 1)) + from",
+                       i, from, to, (double)k, 1 / (double)bins);
 }
 
 /* The largest of what the mask [R, size] leaves along dim `axis` of [R, C, H, W]. */
 static ValueId largest(Graph *g, ValueId x, ValueId mask, int axis)
 {
     int64_t along = axis;
-    x = g_where(g, grid_of(g, mask, axis), x, g_like(g, x, -(double)INFINITY));
+    x = g_formula(g, "mask, x: mask ? x : -inf", grid_of(g, mask, axis), x);
     return g_reduce(g, OP_ReduceMax, x, 1, &along);
 }
 
@@ -185,11 +172,11 @@ void import_max_roi_pool(Import *im)
         low_fatal(im, -1, "pooled_shape must be two numbers, a region five");
     low_limit_nodes(im, bins[0], 20, "rows of bins");
     low_limit_nodes(im, bins[1], 20 * bins[0], "columns of bins");
-    ValueId r = g_cast(g, stopped(g, im->in[1]), low_dtype(g, im->in[0]));
+    ValueId r = g_cast(g, low_stopped(g, im->in[1]), low_dtype(g, im->in[0]));
     ValueId index = g_reshape(g, g_cast(g, column(g, r, 0), DT_I64), &(Shape){1, {rois.d[0]}});
     ValueId image = g_gather(g, im->in[0], index, 0);   /* [R, C, H, W] */
     ValueId corners = low_scale(g, g_slice_axis(g, r, 1, 1, 4), im_float(im, "spatial_scale", 1));
-    corners = g_unary(g, OP_Floor, g_add(g, corners, g_like(g, corners, 0.5)));
+    corners = g_formula(g, "x: Floor(x + 0.5)", corners);
     ValueId *row = arena_array(im->arena, ValueId, bins[0]),
             *bin = arena_array(im->arena, ValueId, bins[1]);
     for (int64_t i = 0; i < bins[0]; i++) {
@@ -201,8 +188,7 @@ void import_max_roi_pool(Import *im)
         }
         row[i] = g_concat(g, (uint32_t)bins[1], bin, 3);
     }
-    ValueId y = g_concat(g, (uint32_t)bins[0], row, 2), none = g_like(g, y, -(double)INFINITY);
-    im->out[0] = g_where(g, g_binary(g, OP_Equal, y, none), g_like(g, y, 0), y);
+    im->out[0] = g_formula(g, "y: y == -inf ? 0 : y", g_concat(g, (uint32_t)bins[0], row, 2));
 }
 
 /* ---- NonMaxSuppression ---- */
@@ -217,8 +203,8 @@ static void ends_of(const Import *im, ValueId boxes, int direction, ValueId *low
     ValueId a = g_reshape(g, g_slice_axis(g, boxes, 2, first, 1), &flat),
             b = g_reshape(g, g_slice_axis(g, boxes, 2, first + 2, 1), &flat);
     if (centre) {
-        ValueId half = low_scale(g, b, 0.5);
-        *low = g_sub(g, a, half), *high = g_add(g, a, half);
+        *low = g_formula(g, "a, b: a - b * 0.5", a, b);
+        *high = g_formula(g, "a, b: a + b * 0.5", a, b);
     } else {
         *low = g_binary(g, OP_Min, a, b), *high = g_binary(g, OP_Max, a, b);
     }

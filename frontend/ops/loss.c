@@ -16,11 +16,10 @@ static ValueId smoothed(Import *im, ValueId loss, ValueId logp, double s)
 {
     Graph *g = im->g;
     Shape shape = low_shape(g, logp);
-    int64_t axis = 1;
     if (im_in(im, 2) != NONE)
         logp = g_mul(g, logp, low_channels(im, 2, shape.d[1], shape.rank));
-    ValueId all = low_squeeze(g, g_reduce(g, OP_ReduceSum, logp, 1, &axis), 1, &axis);
-    return g_add(g, low_scale(g, loss, 1 - s), low_scale(g, all, -s / (double)shape.d[1]));
+    return g_formula(g, "loss, all, double s, double n: loss * (1 - s) + all * (-s / n)", loss,
+                       low_reduce(g, OP_ReduceSum, logp, 1), s, (double)shape.d[1]);
 }
 
 /* One loss for each target, those that count by the reduction; `w`: what a mean divides by,
@@ -60,12 +59,11 @@ static ValueId of_probabilities(Import *im, ValueId logp, double smoothing)
 {
     Graph *g = im->g;
     Shape s = low_shape(g, logp);
-    int64_t axis = 1;
     need_weights(im, s.d[1]);
     ValueId all = g_mul(g, g_cast(g, im_in(im, 1), low_dtype(g, logp)), logp);
     if (im_in(im, 2) != NONE)
         all = g_mul(g, all, low_channels(im, 2, s.d[1], s.rank));
-    ValueId loss = g_neg(g, low_squeeze(g, g_reduce(g, OP_ReduceSum, all, 1, &axis), 1, &axis));
+    ValueId loss = g_neg(g, low_reduce(g, OP_ReduceSum, all, 1));
     return reduced(im, smoothing != 0 ? smoothed(im, loss, logp, smoothing) : loss, NONE);
 }
 
@@ -83,9 +81,9 @@ static ValueId negative_log_likelihood(Import *im, ValueId logp, double smoothin
                   shape_print(im->arena, low_dtype(g, logp), &s));
     need_weights(im, s.d[1]);
     if (im_has(im, "ignore_index")) {
-        ValueId ignore = g_like(g, target, (double)im_int(im, "ignore_index", 0));
-        ValueId out = g_binary(g, OP_Equal, target, ignore);
-        target = g_where(g, out, g_like(g, target, 0), target);
+        ValueId out = g_formula(g, "target, double ignored: target == ignored", target,
+                                  (double)im_int(im, "ignore_index", 0));
+        target = g_formula(g, "out, target: out ? 0 : target", out, target);
         counts = g_unary(g, OP_Not, out);
     }
     ValueId in[2] = {logp, low_unsqueeze(g, target, 1)};
@@ -98,10 +96,10 @@ static ValueId negative_log_likelihood(Import *im, ValueId logp, double smoothin
     }
     if (smoothing != 0)
         loss = smoothed(im, loss, logp, smoothing);
-    ValueId zero = g_like(g, logp, 0);
     if (counts != NONE) {
-        loss = g_where(g, counts, loss, zero);
-        w = g_where(g, counts, w == NONE ? g_like(g, logp, 1) : w, zero);
+        loss = g_formula(g, "counts, loss: counts ? loss : 0", counts, loss);
+        w = g_formula(g, "counts, w: counts ? w : 0", counts,
+                        w == NONE ? g_like(g, logp, 1) : w);
     }
     return reduced(im, loss, w);
 }

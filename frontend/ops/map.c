@@ -9,6 +9,7 @@
 
 #include <math.h>
 #include <string.h>
+#include <strings.h>
 
 /* The operators whose ONNX form is the core form. */
 void import_map(Import *im)
@@ -40,13 +41,13 @@ static bool is_bound(const Graph *g, ValueId x, ValueId v)
            low_shape(g, v).rank <= low_shape(g, x).rank && g_const_double(g, v, &c) && !isnan(c);
 }
 
-/* Max, Min, Sum of any number of operands: a chain from the left.  The larger of x and a number is
- * a clamp: no gradient where they are equal. */
+/* Max, Min, Sum, Mean of any number of operands: a chain from the left.  The larger of x and a
+ * number is a clamp: no gradient where they are equal. */
 void import_nary(Import *im)
 {
     Graph *g = im->g;
-    Op op = im->op == OP_Sum ? OP_Add : im->op;
-    ValueId y = low_need(im, 0);
+    Op op = im->op == OP_Sum || im->op == OP_Mean ? OP_Add : im->op;
+    ValueId y = im->op == OP_Mean ? low_need_float(im, 0) : low_need(im, 0);
     for (uint32_t i = 1; i < im->nin; i++) {
         ValueId z = low_need(im, i), x = is_bound(g, y, z) ? y : z, c = x == y ? z : y;
         if (op != OP_Add && is_bound(g, x, c) && !im_shares_ties(im))
@@ -54,40 +55,26 @@ void import_nary(Import *im)
         else
             y = g_binary(g, op, y, z);
     }
-    im->out[0] = y;
-}
-
-void import_mean(Import *im)
-{
-    ValueId y = low_need_float(im, 0);
-    for (uint32_t i = 1; i < im->nin; i++)
-        y = g_add(im->g, y, low_need(im, i));
-    im->out[0] = low_scale(im->g, y, 1.0 / im->nin);
+    im->out[0] = im->op == OP_Mean ? low_scale(g, y, 1.0 / im->nin) : y;
 }
 
 /* x to a small constant power by products, as PyTorch computes it; NONE when there is no such form.
  */
 static ValueId small_power(const Import *im, ValueId x, double p)
 {
-    Graph *g = im->g;
-    bool is_float = dtype_is_float(low_dtype(g, x));
-    if (p == 1)
-        return x;
-    if (p == 2)
-        return low_square(g, x);
-    if (p == 3)
-        return g_mul(g, low_square(g, x), x);
-    if (!is_float)
-        return NONE;
-    if (p > 0 && p < 1)
-        return low_root(im, x, p);
-    if (p == -0.5)
-        return g_unary(g, OP_Reciprocal, g_unary(g, OP_Sqrt, x));
-    if (p == -1)
-        return g_unary(g, OP_Reciprocal, x);
-    if (p == -2)
-        return g_unary(g, OP_Reciprocal, low_square(g, x));
-    return NONE;
+    static const struct { double p; bool whole; const char *text; } forms[] = {
+        {1, true, "x: x"},
+        {2, true, "x: x * x"},
+        {3, true, "x: x * x * x"},
+        {-0.5, false, "x: 1 / Sqrt(x)"},
+        {-1, false, "x: 1 / x"},
+        {-2, false, "x: 1 / (x * x)"},
+    };
+    bool is_float = dtype_is_float(low_dtype(im->g, x));
+    for (size_t i = 0; i < sizeof forms / sizeof *forms; i++)
+        if (p == forms[i].p && (is_float || forms[i].whole))
+            return g_formula(im->g, forms[i].text, x);
+    return is_float && p > 0 && p < 1 ? low_root(im, x, p) : NONE;
 }
 
 void import_pow(Import *im)
@@ -174,60 +161,64 @@ void import_clip(Import *im)
     im->out[0] = hi == NONE ? x : g_binary(g, OP_Min, x, hi);
 }
 
-/* min(max(a x + b, 0), 1), no gradient at the bounds. */
-ValueId low_hard_sigmoid(Graph *g, ValueId x, double a, double b)
+/* ---- activations ---- */
+
+/* The exponential of a branch that is not taken sees no positive number. */
+static const Activation activations[] = {
+    {"Affine", {{"alpha", 1}, {"beta", 0}}, "x, double a, double b: a * x + b"},
+    {"Celu",
+     {{"alpha", 1}},
+     "x, double a: up = x > 0; up ? x : a * (Exp((up ? 0 : x) / a) - 1)"},
+    {"Elu", {{"alpha", 1}}, "x, double a: up = x > 0; up ? x : a * (Exp(up ? 0 : x) - 1)"},
+    {"HardSigmoid",
+     {{"alpha", 0.2}, {"beta", 0.5}},
+     "x, double a, double b: t = a * x + b; t <= 0 ? 0 : t >= 1 ? 1 : t"},
+    {"HardSwish", {{0}}, "x: t = x * (1 / 6) + 0.5; x * (t <= 0 ? 0 : t >= 1 ? 1 : t)"},
+    {"LeakyRelu", {{"alpha", 0.01}}, "x, double a: x > 0 ? x : a * x"},
+    {"Mish", {{0}}, "x: x * Tanh(Softplus(x))"},
+    {"QuickGelu", {{"alpha", 1.702}}, "x, double a: x * Sigmoid(a * x)"},
+    {"Relu", {{0}}, "x: Relu(x)"},
+    {"ScaledTanh", {{"alpha", 1}, {"beta", 1}}, "x, double a, double b: a * Tanh(b * x)"},
+    {"Selu",
+     {{"alpha", 1.67326319217681884765625}, {"gamma", 1.05070102214813232421875}},
+     "x, double a, double c: up = x > 0; up ? c * x : c * a * (Exp(up ? 0 : x) - 1)"},
+    {"Shrink",
+     {{"lambd", 0.5}, {"bias", 0}},
+     "x, double l, double b: x < -l ? x + b : x > l ? x - b : 0"},
+    {"Sigmoid", {{0}}, "x: Sigmoid(x)"},
+    {"Softplus", {{0}}, "x: Softplus(x)"},
+    {"Softsign", {{0}}, "x: x / (Abs(x) + 1)"},
+    {"Swish", {{"alpha", 1}}, "x, double a: x * Sigmoid(a * x)"},
+    {"Tanh", {{0}}, "x: Tanh(x)"},
+    {"ThresholdedRelu", {{"alpha", 1}}, "x, double a: x > a ? x : 0"},
+};
+
+const Activation *low_activation(const char *name)
 {
-    ValueId t = g_add(g, low_scale(g, x, a), g_like(g, x, b));
-    ValueId zero = g_like(g, x, 0), one = g_like(g, x, 1);
-    ValueId top = g_where(g, g_binary(g, OP_GreaterOrEqual, t, one), one, t);
-    return g_where(g, g_binary(g, OP_LessOrEqual, t, zero), zero, top);
+    for (size_t i = 0; i < sizeof activations / sizeof *activations; i++)
+        if (!strcasecmp(activations[i].name, name))
+            return &activations[i];
+    return NULL;
 }
 
-void import_hard_sigmoid(Import *im)
+static ValueId activated(const Import *im, ValueId x)
 {
-    double alpha = im_float(im, "alpha", 0.2), beta = im_float(im, "beta", 0.5);
-    im->out[0] = low_narrow(im, low_hard_sigmoid(im->g, low_need_wide(im, 0), alpha, beta));
+    const Activation *of = low_activation(im->op_type);
+    double number[ACTIVATION_NUMBERS] = {0};
+    for (int i = 0; i < ACTIVATION_NUMBERS && of->number[i].name; i++)
+        number[i] = im_float(im, of->number[i].name, of->number[i].dflt);
+    if (im->op == OP_Celu && number[0] == 0)
+        low_fatal(im, -1, "alpha is 0");
+    return g_formula(im->g, of->text, x, number[0], number[1]);
 }
 
-void import_hard_swish(Import *im)
+void import_activation(Import *im) { im->out[0] = low_narrow(im, activated(im, low_need_wide(im, 0))); }
+
+/* In the operand's own type, also where that is a half. */
+void import_own_activation(Import *im)
 {
-    ValueId x = low_need_wide(im, 0);
-    im->out[0] = low_narrow(im, g_mul(im->g, x, low_hard_sigmoid(im->g, x, 1.0 / 6, 0.5)));
-}
-
-ValueId low_thresholded_relu(Graph *g, ValueId x, double alpha)
-{
-    return g_where(g, g_binary(g, OP_Greater, x, g_like(g, x, alpha)), x, g_like(g, x, 0));
-}
-
-void import_thresholded_relu(Import *im)
-{
-    im->out[0] = low_thresholded_relu(im->g, low_need_float(im, 0), im_float(im, "alpha", 1));
-}
-
-void import_shrink(Import *im)
-{
-    Graph *g = im->g;
-    ValueId x = low_need(im, 0);
-    double lambd = im_float(im, "lambd", 0.5), bias = im_float(im, "bias", 0);
-    ValueId above = g_where(g, g_binary(g, OP_Greater, x, g_like(g, x, lambd)),
-                            g_sub(g, x, g_like(g, x, bias)), g_like(g, x, 0));
-    im->out[0] = g_where(g, g_binary(g, OP_Less, x, g_like(g, x, -lambd)),
-                         g_add(g, x, g_like(g, x, bias)), above);
-}
-
-/* ---- activations of two branches ---- */
-
-static ValueId positive(Graph *g, ValueId x) { return g_binary(g, OP_Greater, x, g_like(g, x, 0)); }
-
-ValueId low_leaky_relu(Graph *g, ValueId x, double alpha)
-{
-    return g_where(g, positive(g, x), x, low_scale(g, x, alpha));
-}
-
-void import_leaky_relu(Import *im)
-{
-    im->out[0] = low_leaky_relu(im->g, low_need_float(im, 0), im_float(im, "alpha", 0.01));
+    bool any = im->op == OP_Shrink;
+    im->out[0] = activated(im, any ? low_need(im, 0) : low_need_float(im, 0));
 }
 
 void import_prelu(Import *im)
@@ -236,54 +227,16 @@ void import_prelu(Import *im)
     ValueId x = low_need(im, 0), slope = low_need(im, 1);
     if (low_shape(g, slope).rank > low_shape(g, x).rank)
         low_fatal(im, 1, "the slope has more dims than the operand");
-    im->out[0] = g_where(g, positive(g, x), x, g_mul(g, x, slope));
+    im->out[0] = g_formula(g, "x, slope: x > 0 ? x : x * slope", x, slope);
 }
-
-/* top*x where x > 0, else bottom * (exp(x / width) - 1); the exponential sees no positive number.
- */
-static ValueId exp_branch(Graph *g, ValueId x, double top, double bottom, double width)
-{
-    ValueId up = positive(g, x), low = g_where(g, up, g_like(g, x, 0), x);
-    ValueId e = g_unary(g, OP_Exp, width == 1 ? low : g_div(g, low, g_like(g, x, width)));
-    return g_where(g, up, low_scale(g, x, top), low_scale(g, g_sub(g, e, g_like(g, x, 1)), bottom));
-}
-
-ValueId low_elu(Graph *g, ValueId x, double alpha) { return exp_branch(g, x, 1, alpha, 1); }
-
-void import_elu(Import *im)
-{
-    double alpha = im_float(im, "alpha", 1);
-    im->out[0] = low_narrow(im, low_elu(im->g, low_need_wide(im, 0), alpha));
-}
-
-void import_selu(Import *im)
-{
-    double alpha = im_float(im, "alpha", 1.67326319217681884765625),
-           gamma = im_float(im, "gamma", 1.05070102214813232421875);
-    ValueId x = low_need_wide(im, 0);
-    im->out[0] = low_narrow(im, exp_branch(im->g, x, gamma, gamma * alpha, 1));
-}
-
-void import_celu(Import *im)
-{
-    double alpha = im_float(im, "alpha", 1);
-    if (alpha == 0)
-        low_fatal(im, -1, "alpha is 0");
-    im->out[0] = low_narrow(im, exp_branch(im->g, low_need_wide(im, 0), 1, alpha, alpha));
-}
-
-/* ---- smooth activations ---- */
 
 ValueId low_gelu(Graph *g, ValueId x, bool by_tanh)
 {
-    ValueId inner;
-    if (by_tanh) {
-        ValueId cube = low_scale(g, g_mul(g, low_square(g, x), x), 0.044715);
-        inner = g_unary(g, OP_Tanh, low_scale(g, g_add(g, x, cube), 0.79788456080286535588));
-    } else {
-        inner = g_unary(g, OP_Erf, low_scale(g, x, 0.70710678118654752440));
-    }
-    return g_mul(g, low_scale(g, x, 0.5), g_add(g, g_like(g, x, 1), inner));
+    return g_formula(
+        g,
+        by_tanh ? "x: x * 0.5 * (1 + Tanh((x + x * x * x * 0.044715) * 0.79788456080286535588))"
+                : "x: x * 0.5 * (1 + Erf(x * 0.70710678118654752440))",
+        x);
 }
 
 void import_gelu(Import *im)
@@ -293,37 +246,11 @@ void import_gelu(Import *im)
     im->out[0] = low_narrow(im, low_gelu(im->g, x, by_tanh));
 }
 
-void import_mish(Import *im)
-{
-    Graph *g = im->g;
-    ValueId x = low_need_wide(im, 0);
-    im->out[0] = low_narrow(im, g_mul(g, x, g_unary(g, OP_Tanh, g_unary(g, OP_Softplus, x))));
-}
-
-ValueId low_softsign(Graph *g, ValueId x)
-{
-    return g_div(g, x, g_add(g, g_unary(g, OP_Abs, x), g_like(g, x, 1)));
-}
-
-void import_softsign(Import *im)
-{
-    im->out[0] = low_narrow(im, low_softsign(im->g, low_need_wide(im, 0)));
-}
-
-void import_swish(Import *im)
-{
-    Graph *g = im->g;
-    ValueId x = low_need_wide(im, 0);
-    ValueId gate = g_unary(g, OP_Sigmoid, low_scale(g, x, im_float(im, "alpha", 1)));
-    im->out[0] = low_narrow(im, g_mul(g, x, gate));
-}
-
 void import_swiglu(Import *im)
 {
-    Graph *g = im->g;
     ValueId x = low_need_wide(im, 0), y = low_need_wide(im, 1);
-    ValueId gate = g_unary(g, OP_Sigmoid, low_scale(g, x, im_float(im, "alpha", 1)));
-    im->out[0] = low_narrow(im, g_mul(g, g_mul(g, x, gate), y));
+    im->out[0] = low_narrow(im, g_formula(im->g, "x, y, double a: x * Sigmoid(a * x) * y", x, y,
+                                            im_float(im, "alpha", 1)));
 }
 
 /* ---- Softmax and its kin ---- */

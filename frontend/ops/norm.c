@@ -16,14 +16,17 @@ typedef struct {
 
 static ValueId rsqrt(Graph *g, ValueId var, double eps)
 {
-    return g_unary(g, OP_Reciprocal, g_unary(g, OP_Sqrt, g_add(g, var, g_like(g, var, eps))));
+    return g_formula(g, "v, double eps: 1 / Sqrt(v + eps)", var, eps);
 }
 
-static Moments moments(Graph *g, ValueId x, int n, const int64_t *axes, double eps)
+/* about_mean: not so, RMSNormalization takes x for the difference. */
+static Moments moments(Graph *g, ValueId x, int n, const int64_t *axes, double eps, bool about_mean)
 {
-    Moments m;
-    m.mean = g_mean(g, x, n, axes);
-    m.diff = g_sub(g, x, m.mean);
+    Moments m = {.mean = NONE, .diff = x};
+    if (about_mean) {
+        m.mean = g_mean(g, x, n, axes);
+        m.diff = g_sub(g, x, m.mean);
+    }
     m.var = g_mean(g, low_square(g, m.diff), n, axes);
     m.rstd = rsqrt(g, m.var, eps);
     return m;
@@ -65,67 +68,45 @@ static void fits(const Import *im, uint32_t i, Shape s)
                   shape_print(im->arena, DT_F32, &p), shape_print(im->arena, DT_F32, &s));
 }
 
+/* LayerNormalization and RMSNormalization, over the dims from the axis on. */
 void import_layer_normalization(Import *im)
 {
     Graph *g = im->g;
-    ValueId x = low_need_wide(im, 0), scale = low_need(im, 1);
+    const bool layer = im->op == OP_LayerNormalization;
+    ValueId x = low_need_wide(im, 0), scale = low_need(im, 1), shift = layer ? im_in(im, 2) : NONE;
     Shape s = low_shape(g, x);
     int n, axis = low_axis(im, im_int(im, "axis", -1), s.rank);
     int64_t *axes = axes_from(im, axis, s.rank, &n);
-    fits(im, 1, s), fits(im, 2, s);
-    Moments m = moments(g, x, n, axes, im_float(im, "epsilon", 1e-5));
-    im->out[0] = low_narrow(im, affine(g, g_mul(g, m.diff, m.rstd), scale, im_in(im, 2)));
-    if (im_wanted(im, 1))
+    for (uint32_t i = 1; i < (layer ? 3 : 2); i++)
+        fits(im, i, s);
+    Moments m = moments(g, x, n, axes, im_float(im, "epsilon", 1e-5), layer);
+    im->out[0] = low_narrow(im, affine(g, g_mul(g, m.diff, m.rstd), scale, shift));
+    if (layer && im_wanted(im, 1))
         im->out[1] = m.mean;
-    if (im_wanted(im, 2))
+    if (layer && im_wanted(im, 2))
         im->out[2] = m.rstd;
 }
 
-void import_rms_normalization(Import *im)
-{
-    Graph *g = im->g;
-    ValueId x = low_need_wide(im, 0), scale = low_need(im, 1);
-    Shape s = low_shape(g, x);
-    int n, axis = low_axis(im, im_int(im, "axis", -1), s.rank);
-    int64_t *axes = axes_from(im, axis, s.rank, &n);
-    fits(im, 1, s);
-    ValueId rstd = rsqrt(g, g_mean(g, low_square(g, x), n, axes), im_float(im, "epsilon", 1e-5));
-    im->out[0] = low_narrow(im, affine(g, g_mul(g, x, rstd), scale, NONE));
-}
-
-void import_instance_normalization(Import *im)
-{
-    Graph *g = im->g;
-    ValueId x = low_need_wide(im, 0);
-    Shape s = low_need_rank(im, 0, 3, MAX_RANK);
-    int n;
-    int64_t *axes = axes_from(im, 2, s.rank, &n);
-    Moments m = moments(g, x, n, axes, im_float(im, "epsilon", 1e-5));
-    ValueId y = affine(g, g_mul(g, m.diff, m.rstd), low_channels(im, 1, s.d[1], s.rank),
-                       low_channels(im, 2, s.d[1], s.rank));
-    im->out[0] = low_narrow(im, y);
-}
-
-/* Opset 18 has a scale for each group, 21 one for each channel. */
+/* GroupNormalization and InstanceNormalization, in which each channel is a group.  Opset 18 has a
+ * scale for each group, 21 one for each channel. */
 void import_group_normalization(Import *im)
 {
     Graph *g = im->g;
+    const bool instance = im->op == OP_InstanceNormalization, by_group = !instance && im->opset < 21;
     ValueId x = low_need_wide(im, 0);
-    Shape s = low_need_rank(im, 0, 2, MAX_RANK);
-    int64_t groups = im_int(im, "num_groups", 0), per = shape_between(&s, 1, s.rank), last = 2;
-    if (groups < 1 || s.d[1] % groups)
+    Shape s = low_need_rank(im, 0, instance ? 3 : 2, MAX_RANK), grouped = s;
+    int64_t groups = instance ? s.d[1] : im_int(im, "num_groups", 0);
+    if (!instance && (groups < 1 || s.d[1] % groups))
         low_fatal(im, -1, "%lld channels in %lld groups", (long long)s.d[1], (long long)groups);
-    Shape grouped = shape_of(3, s.d[0], groups, per / groups);
-    Moments m = moments(g, g_reshape(g, x, &grouped), 1, &last, im_float(im, "epsilon", 1e-5));
+    if (!instance)
+        grouped = shape_of(3, s.d[0], groups, shape_between(&s, 1, s.rank) / groups);
+    int n, rank = by_group ? 3 : s.rank;
+    int64_t *axes = axes_from(im, 2, grouped.rank, &n), channels = by_group ? groups : s.d[1];
+    Moments m = moments(g, g_reshape(g, x, &grouped), n, axes, im_float(im, "epsilon", 1e-5), true);
     ValueId y = g_mul(g, m.diff, m.rstd);
-    if (im->opset < 21) {
-        y = affine(g, y, low_channels(im, 1, groups, 3), low_channels(im, 2, groups, 3));
-        im->out[0] = low_narrow(im, g_reshape(g, y, &s));
-        return;
-    }
-    y = g_reshape(g, y, &s);
-    y = affine(g, y, low_channels(im, 1, s.d[1], s.rank), low_channels(im, 2, s.d[1], s.rank));
-    im->out[0] = low_narrow(im, y);
+    y = affine(g, by_group ? y : g_reshape(g, y, &s), low_channels(im, 1, channels, rank),
+               low_channels(im, 2, channels, rank));
+    im->out[0] = low_narrow(im, g_reshape(g, y, &s));
 }
 
 /* (x - mean) / (Sqrt(var) + 1e-9). */
@@ -140,9 +121,8 @@ void import_mean_variance_normalization(Import *im)
     int64_t *axes = low_axes(im, given, n, rank);
     if (n == 0)
         axes = axes_from(im, 0, rank, &n);
-    Moments m = moments(g, x, n, axes, 0);
-    ValueId dev = low_safe_sqrt(g, m.var);
-    im->out[0] = g_div(g, m.diff, g_add(g, dev, g_like(g, x, 1e-9)));
+    Moments m = moments(g, x, n, axes, 0, true);
+    im->out[0] = g_formula(g, "d, dev: d / (dev + 1e-9)", m.diff, low_safe_sqrt(g, m.var));
 }
 
 /* x / (bias + alpha / size * sum of squares over size neighbouring channels) ^ beta. */
@@ -159,12 +139,11 @@ void import_lrn(Import *im)
     begin[1] = (size - 1) / 2;
     end[1] = size - 1 - begin[1];
     ValueId padded = g_pad(g, low_square(g, x), begin, end, PAD_CONSTANT, 0), sum = NONE;
-    for (int64_t i = 0; i < size; i++) {
-        ValueId part = g_slice_axis(g, padded, 1, i, s.d[1]);
-        sum = i == 0 ? part : g_add(g, sum, part);
-    }
-    ValueId base = g_add(g, low_scale(g, sum, alpha / (double)size), g_like(g, x, bias));
-    im->out[0] = g_mul(g, x, g_binary(g, OP_Pow, base, g_like(g, x, -beta)));
+    for (int64_t i = 0; i < size; i++)
+        sum = low_plus(g, sum, g_slice_axis(g, padded, 1, i, s.d[1]));
+    im->out[0] = g_formula(
+        g, "x, sum, double a, double bias, double beta: x * Pow(sum * a + bias, -beta)", x, sum,
+        alpha / (double)size, bias, beta);
 }
 
 /* x / |x| along one axis; 0 where the norm is 0. */
@@ -190,7 +169,7 @@ static ValueId running(Graph *g, ValueId old, ValueId batch, double momentum)
 {
     Shape s = low_shape(g, old);
     batch = g_cast(g, g_reshape(g, batch, &s), low_dtype(g, old));
-    return g_add(g, low_scale(g, old, momentum), low_scale(g, batch, 1 - momentum));
+    return g_formula(g, "old, new, double m: old * m + new * (1 - m)", old, batch, momentum);
 }
 
 /* A statistic of a half type is kept in f32. */
@@ -216,9 +195,8 @@ static void update(Graph *g, ValueId stat, ValueId value)
 static ValueId unbiased(Graph *g, ValueId x, ValueId var, int n, const int64_t *axes)
 {
     Attr attr = {.n = n, .axes = axes, .to = low_dtype(g, x)};
-    ValueId count = graph_node(g, OP_Count, 1, &x, attr), one = g_like(g, x, 1);
-    ValueId less = g_binary(g, OP_Max, g_sub(g, count, one), one);
-    return g_mul(g, var, g_div(g, count, less));
+    ValueId count = graph_node(g, OP_Count, 1, &x, attr);
+    return g_formula(g, "var, n: var * (n / Max(n - 1, 1))", var, count);
 }
 
 static ValueId train_form(Import *im, ValueId x, int rank, int64_t channels, double eps,
@@ -230,7 +208,7 @@ static ValueId train_form(Import *im, ValueId x, int rank, int64_t channels, dou
     for (int d = 0; d < rank; d++)
         if (d != 1)
             axes[n++] = d;
-    Moments m = moments(g, x, n, axes, eps);
+    Moments m = moments(g, x, n, axes, eps, true);
     ValueId mean = kept(g, im->in[3]), var = kept(g, im->in[4]);
     update(g, mean, running(g, mean, m.mean, momentum));
     ValueId seen = im->biased ? m.var : unbiased(g, x, m.var, n, axes);

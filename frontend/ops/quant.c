@@ -59,15 +59,12 @@ static ValueId lined_up(const Import *im, uint32_t i, const Shape *x)
     ValueId v = im_in(im, i);
     if (v == NONE)
         return NONE;
-    Shape s = low_shape(g, v), scalar = {0}, line = {.rank = x->rank};
+    Shape s = low_shape(g, v), scalar = {0};
     if (shape_elements(&s) == 1 && s.rank <= 1)
         return g_reshape(g, v, &scalar);
     int axis = low_axis(im, im_int(im, "axis", 1), x->rank);
-    if (s.rank == 1 && s.d[0] == x->d[axis]) {
-        for (int d = 0; d < x->rank; d++)
-            line.d[d] = d == axis ? x->d[d] : 1;
-        return g_reshape(g, v, &line);
-    }
+    if (s.rank == 1 && s.d[0] == x->d[axis])
+        return low_line(g, v, axis, x->rank);
     int64_t block = im_int(im, "block_size", 0), n = x->d[axis];
     bool ok = s.rank == x->rank && block > 0 && (n > 0 ? (n - 1) / block + 1 : 0) == s.d[axis];
     for (int d = 0; ok && d < s.rank; d++)
@@ -81,12 +78,6 @@ static ValueId lined_up(const Import *im, uint32_t i, const Shape *x)
     for (int64_t k = 0; k < n; k++)
         at[k] = k / block;
     return low_take(g, v, axis, n, at);
-}
-
-static ValueId stopped(Graph *g, ValueId v)
-{
-    ValueKind k = v == NONE ? V_CONST : val(g, v)->kind;
-    return k == V_NODE || k == V_PARAM ? g_unary(g, OP_StopGradient, v) : v;
 }
 
 /* x / scale + zero as the nearest float of 8 bits or fewer; as PyTorch's fake quantisation, no
@@ -106,8 +97,8 @@ static ValueId quantised(Graph *g, ValueId x, ValueId scale, ValueId zero, Range
     ValueId q = g_unary(g, OP_Round, g_div(g, x, scale));
     if (zero != NONE)
         q = g_add(g, q, g_cast(g, zero, low_dtype(g, x)));
-    q = g_binary(g, OP_Max, q, g_like(g, q, r.least));
-    return g_binary(g, OP_Min, q, g_like(g, q, r.most));
+    return g_formula(g, "q, double least, double most: Min(Max(q, least), most)", q, r.least,
+                       r.most);
 }
 
 /* ---- QuantizeLinear, DequantizeLinear ---- */
@@ -118,7 +109,7 @@ void import_quantize_linear(Import *im)
     ValueId x = low_need_float(im, 0);
     Shape s = low_shape(g, x);
     Dtype t = float_type(im, "precision", low_dtype(g, low_need_float(im, 1)));
-    ValueId scale = stopped(g, g_cast(g, lined_up(im, 1, &s), t)), zero = lined_up(im, 2, &s);
+    ValueId scale = low_stopped(g, g_cast(g, lined_up(im, 1, &s), t)), zero = lined_up(im, 2, &s);
     im->declared = grid_type(im, 2);
     x = g_cast(g, x, t);
     if (dtype_mini(im->declared))
@@ -155,12 +146,10 @@ static bool was_quantised(const Graph *g, ValueId v, Quantised *out)
 /* Exactly 0, with the gradient of x where it was in range, times what the scales differ by. */
 static ValueId straight(Graph *g, const Quantised *n, ValueId scale)
 {
-    ValueId inside = g_binary(
-        g, OP_And, g_binary(g, OP_GreaterOrEqual, n->raw, g_like(g, n->raw, n->range.least)),
-        g_binary(g, OP_LessOrEqual, n->raw, g_like(g, n->raw, n->range.most)));
-    ValueId zero =
-        g_mul(g, g_sub(g, n->x, g_unary(g, OP_StopGradient, n->x)), g_div(g, scale, n->scale));
-    return g_where(g, inside, zero, g_like(g, n->x, 0));
+    return g_formula(g,
+                       "x, raw, scale, was, double least, double most:"
+                       "raw >= least && raw <= most ? (x - StopGradient(x)) * (scale / was) : 0",
+                       n->x, n->raw, scale, n->scale, n->range.least, n->range.most);
 }
 
 void import_dequantize_linear(Import *im)
@@ -170,7 +159,7 @@ void import_dequantize_linear(Import *im)
     Shape s = low_shape(g, v);
     Dtype t = float_type(im, "output_dtype", low_dtype(g, low_need_float(im, 1)));
     Quantised n = {0};
-    ValueId scale = stopped(g, g_cast(g, lined_up(im, 1, &s), t)), zero = lined_up(im, 2, &s);
+    ValueId scale = low_stopped(g, g_cast(g, lined_up(im, 1, &s), t)), zero = lined_up(im, 2, &s);
     bool fake = im->training && was_quantised(g, v, &n) && low_dtype(g, n.x) == t &&
                 val(g, n.x)->kind != V_CONST && val(g, n.x)->kind != V_INPUT;
     ValueId y = fake ? g_unary(g, OP_StopGradient, n.q) : g_cast(g, v, t);
@@ -194,9 +183,9 @@ void import_dynamic_quantize_linear(Import *im)
             least = s.rank ? g_reduce(g, OP_ReduceMin, x, s.rank, axes) : x;
     most = g_binary(g, OP_Max, g_reshape(g, most, &scalar), zero);
     least = g_binary(g, OP_Min, g_reshape(g, least, &scalar), zero);
-    im->out[1] = stopped(g, g_div(g, g_sub(g, most, least), g_like(g, x, 255)));
+    im->out[1] = low_stopped(g, g_div(g, g_sub(g, most, least), g_like(g, x, 255)));
     ValueId divisor = low_not_zero(g, im->out[1]),
-            point = quantised(g, stopped(g, g_neg(g, least)), divisor, NONE, (Range){0, 255});
+            point = quantised(g, low_stopped(g, g_neg(g, least)), divisor, NONE, (Range){0, 255});
     im->declared = DT_U8;
     im->out[0] = g_cast(g, quantised(g, x, divisor, point, (Range){0, 255}), DT_I32);
     im->out[2] = g_cast(g, point, DT_I32);
@@ -209,18 +198,15 @@ static ValueId centred(const Import *im, uint32_t i, uint32_t zero, int axis)
 {
     Graph *g = im->g;
     ValueId x = g_cast(g, low_need(im, i), DT_F64), z = im_in(im, zero);
-    Shape s = low_shape(g, x), line = {.rank = s.rank};
     if (z == NONE)
         return x;
-    Shape zs = low_shape(g, z);
-    int64_t n = shape_elements(&zs);
-    for (int d = 0; d < s.rank; d++)
-        line.d[d] = d == axis && n > 1 ? n : 1;
-    if (zs.rank > 1 && zs.rank == s.rank)
-        line = zs;
-    else if (n != 1 && (zs.rank != 1 || axis < 0 || n != s.d[axis]))
+    Shape s = low_shape(g, x), zs = low_shape(g, z);
+    const int64_t n = shape_elements(&zs);
+    const bool whole = zs.rank > 1 && zs.rank == s.rank;
+    if (!whole && n != 1 && (zs.rank != 1 || axis < 0 || n != s.d[axis]))
         low_fatal(im, (int)zero, "%s does not fit", shape_print(im->arena, low_dtype(g, z), &zs));
-    return g_sub(g, x, g_reshape(g, g_cast(g, z, DT_F64), &line));
+    z = g_cast(g, z, DT_F64);
+    return g_sub(g, x, whole ? z : low_line(g, z, axis, s.rank));
 }
 
 void import_matmul_integer(Import *im)
@@ -248,17 +234,11 @@ void import_conv_integer(Import *im)
     im->out[0] = g_cast(im->g, y, DT_I32);
 }
 
-/* A scale as float32 along dim `axis` of `rank`, or a scalar. */
+/* A scale as float32 along dim `axis` of `rank`. */
 static ValueId scale_along(const Import *im, uint32_t i, int rank, int axis)
 {
     ValueId v = g_cast(im->g, low_need(im, i), DT_F32);
-    Shape s = low_shape(im->g, v), line = {.rank = rank};
-    int64_t n = shape_elements(&s);
-    if (s.rank > 1)
-        return v;
-    for (int d = 0; d < rank; d++)
-        line.d[d] = d == axis && n > 1 ? n : 1;
-    return g_reshape(im->g, v, n == 1 ? &(Shape){0} : &line);
+    return low_shape(im->g, v).rank > 1 ? v : low_line(im->g, v, axis, rank);
 }
 
 /* Sums of products y to the grid of operands 6 and 7: times a_scale b_scale / y_scale, in float32.
@@ -287,12 +267,9 @@ void import_qlinear_matmul(Import *im)
 void import_qlinear_conv(Import *im)
 {
     Graph *g = im->g;
-    Shape x = low_need_rank(im, 0, 3, 5), line = {.rank = x.rank};
+    const int rank = low_need_rank(im, 0, 3, 5).rank;
     ValueId y = convolved(im, centred(im, 0, 2, 1), centred(im, 3, 5, 0));
-    if (im_in(im, 8) != NONE) {
-        for (int d = 0; d < x.rank; d++)
-            line.d[d] = d == 1 ? low_need_rank(im, 8, 1, 1).d[0] : 1;
-        y = g_add(g, y, g_reshape(g, g_cast(g, im->in[8], DT_F64), &line));
-    }
-    regrid(im, y, scale_along(im, 1, x.rank, 1), scale_along(im, 4, x.rank, 1));
+    if (im_in(im, 8) != NONE)
+        y = g_add(g, y, g_cast(g, low_channels(im, 8, low_shape(g, y).d[1], rank), DT_F64));
+    regrid(im, y, scale_along(im, 1, rank, 1), scale_along(im, 4, rank, 1));
 }

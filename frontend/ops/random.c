@@ -69,8 +69,8 @@ static Dtype drawn_type(const Import *im, Dtype t)
 /* x * scale + shift */
 static ValueId moved(Graph *g, ValueId x, double scale, double shift)
 {
-    x = low_scale(g, x, scale);
-    return shift == 0 ? x : g_add(g, x, g_like(g, x, shift));
+    return g_formula(g, shift == 0 ? "x, double k: x * k" : "x, double k, double d: x * k + d", x,
+                       scale, shift);
 }
 
 void import_random_uniform(Import *im)
@@ -88,9 +88,7 @@ void import_random_normal(Import *im)
     Graph *g = im->g;
     Dtype t = type_of(im), drawn = drawn_type(im, t);
     ValueId like = like_of(im), u = draw(im, like, drawn, 0), v = draw(im, like, drawn, 1);
-    ValueId radius = g_unary(g, OP_Sqrt, low_scale(g, g_unary(g, OP_Log, u), -2)),
-            angle = g_unary(g, OP_Cos, low_scale(g, v, 6.283185307179586)),
-            z = g_mul(g, radius, angle);
+    ValueId z = g_formula(g, "u, v: Sqrt(Log(u) * -2) * Cos(v * 6.283185307179586)", u, v);
     im->out[0] =
         g_cast(g, moved(g, z, im_float(im, "scale", 1), im_float(im, "mean", 0)), t);
 }

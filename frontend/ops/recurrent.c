@@ -12,7 +12,6 @@
 #include "frontend/low/low.h"
 
 #include <string.h>
-#include <strings.h>
 
 typedef struct {
     ValueId h, c;
@@ -38,86 +37,42 @@ struct Layer {
 
 /* ---- activations ---- */
 
-/* takes: how many of alpha, beta it has; each list of the node is consumed by those that have one.
- */
-enum { AFFINE, LEAKY_RELU, THRESHOLDED_RELU, SCALED_TANH, HARD_SIGMOID, ELU, SOFTSIGN, ITS_OWN };
-static const struct {
-    const char *name;
-    int takes;
-    double alpha, beta;
-} activations[] = {
-    [AFFINE] = {"Affine", 2, 1, 0},
-    [LEAKY_RELU] = {"LeakyRelu", 1, 0.01, 0},
-    [THRESHOLDED_RELU] = {"ThresholdedRelu", 1, 1, 0},
-    [SCALED_TANH] = {"ScaledTanh", 2, 1, 1},
-    [HARD_SIGMOID] = {"HardSigmoid", 2, 0.2, 0.5},
-    [ELU] = {"Elu", 1, 1, 0},
-    [SOFTSIGN] = {"Softsign", 0, 0, 0},
-    /* operations of the same name */
-    [ITS_OWN] = {"Relu", 0, 0, 0}, {"Tanh", 0, 0, 0}, {"Sigmoid", 0, 0, 0}, {"Softplus", 0, 0, 0},
-};
-enum { N_ACTIVATIONS = sizeof activations / sizeof *activations };
-
-static ValueId activated(Graph *g, int kind, ValueId x, double a, double b)
+static const Activation *activation_called(const Import *im, const char *name)
 {
-    switch (kind) {
-    case AFFINE: return g_add(g, low_scale(g, x, a), g_like(g, x, b));
-    case LEAKY_RELU: return low_leaky_relu(g, x, a);
-    case THRESHOLDED_RELU: return low_thresholded_relu(g, x, a);
-    case SCALED_TANH: return low_scale(g, g_unary(g, OP_Tanh, low_scale(g, x, b)), a);
-    case HARD_SIGMOID: return low_hard_sigmoid(g, x, a, b);
-    case ELU: return low_elu(g, x, a);
-    case SOFTSIGN: return low_softsign(g, x);
-    default: return g_unary(g, op_find(activations[kind].name), x);
-    }
+    const Activation *of = low_activation(name);
+    if (!of)
+        low_fatal(im, -1, "activation '%.32s' is unknown", diag_escape(im->arena, name));
+    return of;
 }
 
-static int activation_called(const Import *im, const char *name)
-{
-    for (int i = 0; i < N_ACTIVATIONS; i++)
-        if (!strcasecmp(name, activations[i].name))
-            return i;
-    low_fatal(im, -1, "activation '%.32s' is unknown", diag_escape(im->arena, name));
-}
-
-/* The function of the direction's `which` place, default `name`. */
+/* The function of the direction's `which` place, default `name`.  Each list of numbers is consumed
+ * by those functions that have one. */
 static ValueId activate(const Layer *l, int which, const char *name, ValueId x)
 {
+    static const char *const lists[] = {"activation_alpha", "activation_beta"};
     const Import *im = l->im;
     const char **given;
-    double *alpha, *beta;
-    int n, n_alpha = 0, n_beta = 0, at_alpha = 0, at_beta = 0, kind = 0, place;
-    place = l->direction * l->functions + which;
+    int n, place = l->direction * l->functions + which;
     bool named = im_strings(im, "activations", &given, &n);
+    double number[ACTIVATION_NUMBERS];
     if (named && n != l->directions * l->functions)
         low_fatal(im, -1, "%d activations, %d are needed", n, l->directions * l->functions);
-    if (!im_floats(im, "activation_alpha", &alpha, &n_alpha))
-        n_alpha = 0;
-    if (!im_floats(im, "activation_beta", &beta, &n_beta))
-        n_beta = 0;
-    for (int i = 0; i <= place; i++) {
-        kind = activation_called(im, named ? given[i] : name);
-        if (i < place) {
-            at_alpha += activations[kind].takes > 0;
-            at_beta += activations[kind].takes > 1;
-        }
+    const Activation *of = activation_called(im, named ? given[place] : name);
+    for (int k = 0; k < ACTIVATION_NUMBERS; k++) {
+        double *list;
+        int before = 0, count = 0;
+        for (int i = 0; i < place; i++)
+            before += activation_called(im, named ? given[i] : name)->number[k].name != NULL;
+        bool told = im_floats(im, lists[k], &list, &count) && of->number[k].name && before < count;
+        number[k] = told ? list[before] : of->number[k].dflt;
     }
-    double a = activations[kind].takes > 0 && at_alpha < n_alpha ? alpha[at_alpha]
-                                                                 : activations[kind].alpha;
-    double b =
-        activations[kind].takes > 1 && at_beta < n_beta ? beta[at_beta] : activations[kind].beta;
     Graph *g = l->g;
     if (l->clip > 0)
         x = low_clip(g, x, g_like(g, x, -l->clip), g_like(g, x, l->clip));
-    return activated(g, kind, x, a, b);
+    return g_formula(g, of->text, x, number[0], number[1]);
 }
 
 /* ---- cells ---- */
-
-static ValueId add(Graph *g, ValueId x, ValueId y)
-{
-    return x == NONE ? y : y == NONE ? x : g_add(g, x, y);
-}
 
 /* The n gates of [.., n * hidden]; NONE: none of them. */
 static void divide(const Layer *l, ValueId x, int n, ValueId *gate)
@@ -140,7 +95,7 @@ static ValueId of_state(const Layer *l, ValueId h, int first, int n)
 
 static State rnn_step(Layer *l, ValueId x, State s)
 {
-    x = add(l->g, x, add(l->g, of_state(l, s.h, 0, 1), l->recurrence_bias));
+    x = low_plus(l->g, x, low_plus(l->g, of_state(l, s.h, 0, 1), l->recurrence_bias));
     return (State){activate(l, 0, "Tanh", x), NONE};
 }
 
@@ -153,15 +108,14 @@ static State gru_step(Layer *l, ValueId x, State s)
     divide(l, x, 3, in);
     divide(l, of_state(l, s.h, 0, before ? 3 : 2), before ? 3 : 2, own);
     divide(l, l->recurrence_bias, 3, bias);
-    z = activate(l, 0, "Sigmoid", g_add(g, add(g, in[0], bias[0]), own[0]));
-    r = activate(l, 0, "Sigmoid", g_add(g, add(g, in[1], bias[1]), own[1]));
+    z = activate(l, 0, "Sigmoid", g_add(g, low_plus(g, in[0], bias[0]), own[0]));
+    r = activate(l, 0, "Sigmoid", g_add(g, low_plus(g, in[1], bias[1]), own[1]));
     if (before)
-        inner = g_mul(g, r, add(g, own[2], bias[2]));
+        inner = g_mul(g, r, low_plus(g, own[2], bias[2]));
     else
-        inner = add(g, of_state(l, g_mul(g, r, s.h), 2, 1), bias[2]);
+        inner = low_plus(g, of_state(l, g_mul(g, r, s.h), 2, 1), bias[2]);
     ValueId fresh = activate(l, 1, "Tanh", g_add(g, in[2], inner));
-    ValueId h = g_mul(g, g_sub(g, g_like(g, z, 1), z), fresh);
-    return (State){g_add(g, h, g_mul(g, z, s.h)), NONE};
+    return (State){g_formula(g, "z, y, h: (1 - z) * y + z * h", z, fresh, s.h), NONE};
 }
 
 static ValueId peep(const Layer *l, ValueId x, int gate, ValueId c)
@@ -174,13 +128,13 @@ static State lstm_step(Layer *l, ValueId x, State s)
 {
     Graph *g = l->g;
     ValueId gate[4];
-    divide(l, add(g, g_add(g, x, of_state(l, s.h, 0, 4)), l->recurrence_bias), 4, gate);
+    divide(l, low_plus(g, g_add(g, x, of_state(l, s.h, 0, 4)), l->recurrence_bias), 4, gate);
     ValueId in = activate(l, 0, "Sigmoid", peep(l, gate[0], 0, s.c));
     ValueId forget = im_int(l->im, "input_forget", 0)
-                         ? g_sub(g, g_like(g, in, 1), in)
+                         ? g_formula(g, "i: 1 - i", in)
                          : activate(l, 0, "Sigmoid", peep(l, gate[2], 2, s.c));
     ValueId fresh = activate(l, 1, "Tanh", gate[3]);
-    ValueId c = g_add(g, g_mul(g, forget, s.c), g_mul(g, in, fresh));
+    ValueId c = g_formula(g, "f, c, i, y: f * c + i * y", forget, s.c, in, fresh);
     ValueId out = activate(l, 0, "Sigmoid", peep(l, gate[1], 1, c));
     return (State){g_mul(g, out, activate(l, 2, "Tanh", c)), c};
 }
@@ -208,9 +162,7 @@ static ValueId check_shape(const Layer *l, uint32_t input, int rank, const int64
 /* Of one direction: the first dim is taken and goes. */
 static ValueId of_direction(const Layer *l, ValueId x)
 {
-    int64_t zero = 0;
-    return x == NONE ? NONE
-                     : low_squeeze(l->g, g_slice_axis(l->g, x, 0, l->direction, 1), 1, &zero);
+    return x == NONE ? NONE : low_at(l->g, x, 0, l->direction);
 }
 
 /* One for all states that begin so. */
@@ -384,10 +336,10 @@ static State one_direction(Layer *l, ValueId x, bool backwards, ValueId *y)
     ValueId all = g_matmul(g, x, g_swap_last(g, of_direction(l, im_in(l->im, 1))));
     /* Both biases are added at once, but for the GRU whose reset gate stands between */
     if (l->gates != 3) {
-        bias = add(g, bias, l->recurrence_bias);
+        bias = low_plus(g, bias, l->recurrence_bias);
         l->recurrence_bias = NONE;
     }
-    return over_steps(l, add(g, all, bias), backwards, y);
+    return over_steps(l, low_plus(g, all, bias), backwards, y);
 }
 
 /* ---- the node ---- */

@@ -74,9 +74,9 @@ ValueId low_root(const Import *im, ValueId s, double p)
     Graph *g = im->g;
     if (!im->training || !is_sum_of_squares(g, s, DEEPEST))
         return root(g, s, p);
-    ValueId zero = g_binary(g, OP_Equal, s, g_like(g, s, 0));
-    ValueId some = g_where(g, zero, g_like(g, s, 1), s);
-    return g_where(g, zero, g_like(g, s, 0), root(g, some, p));
+    ValueId zero = g_formula(g, "s: s == 0", s);
+    ValueId some = g_formula(g, "zero, s: zero ? 1 : s", zero, s);
+    return g_formula(g, "zero, y: zero ? 0 : y", zero, root(g, some, p));
 }
 
 void import_sqrt(Import *im) { im->out[0] = low_root(im, low_need(im, 0), 0.5); }

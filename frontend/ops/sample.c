@@ -26,32 +26,22 @@ typedef struct {
 
 /* ---- places ---- */
 
-static ValueId both(Graph *g, ValueId x, ValueId y)
-{
-    return x == NONE ? y : g_binary(g, OP_And, x, y);
-}
-
 /* Into [0, most]; NaN becomes 0.  No gradient at the bounds and beyond. */
 static ValueId clamp(Graph *g, ValueId x, double most)
 {
-    ValueId lo = g_like(g, x, 0), hi = g_like(g, x, most);
-    ValueId top = g_where(g, g_binary(g, OP_GreaterOrEqual, x, hi), hi, x);
-    return g_where(g, g_binary(g, OP_Greater, x, lo), top, lo);
+    return g_formula(g, "x, double most: x > 0 ? (x >= most ? most : x) : 0", x, most);
 }
 
 /* Back and forth between the middles, or the edges, of the outermost elements. */
 static ValueId reflect(const Sampler *s, ValueId x, int64_t size)
 {
-    Graph *g = s->g;
     double low = s->align ? 0 : -0.5, span = s->align ? (double)size - 1 : (double)size;
     if (span == 0)
-        return g_mul(g, x, g_like(g, x, 0));
-    x = g_unary(g, OP_Abs, g_sub(g, x, g_like(g, x, low)));
-    ValueId over = g_binary(g, OP_Fmod, x, g_like(g, x, span));
-    ValueId flips = g_unary(g, OP_Floor, g_div(g, x, g_like(g, x, span)));
-    ValueId odd =
-        g_binary(g, OP_Equal, g_binary(g, OP_Fmod, flips, g_like(g, x, 2)), g_like(g, x, 1));
-    return g_add(g, g_where(g, odd, g_sub(g, g_like(g, x, span), over), over), g_like(g, x, low));
+        return g_formula(s->g, "x: x * 0", x);
+    return g_formula(s->g,
+                       "x, double low, double span: d = Abs(x - low); over = Fmod(d, span);"
+                       "(Fmod(Floor(d / span), 2) == 1 ? span - over : over) + low",
+                       x, low, span);
 }
 
 static ValueId padded(const Sampler *s, ValueId x, int64_t size)
@@ -68,11 +58,10 @@ static ValueId place(const Sampler *s, ValueId grid, int d)
     Shape flat = {3, {s->index.d[0], 1, s->index.d[2]}};
     int last = s->spatial + 1;
     ValueId x = g_reshape(g, g_slice_axis(g, grid, last, s->spatial - 1 - d, 1), &flat);
-    double size = (double)s->size[d];
-    x = g_add(g, x, g_like(g, x, 1));
-    if (s->align)
-        return low_scale(g, x, (size - 1) / 2);
-    return low_scale(g, g_sub(g, low_scale(g, x, size), g_like(g, x, 1)), 0.5);
+    return g_formula(g,
+                       s->align ? "x, double n: (x + 1) * ((n - 1) / 2)"
+                                : "x, double n: ((x + 1) * n - 1) * 0.5",
+                       x, (double)s->size[d]);
 }
 
 /* ---- neighbours ---- */
@@ -88,21 +77,21 @@ static ValueId taken(const Sampler *s, const Neighbour *n)
     Graph *g = s->g;
     ValueId index = NONE, inside = NONE;
     for (int d = 0; d < s->spatial; d++) {
-        ValueId x = n->at[d], most = g_like(g, x, (double)s->size[d] - 1);
+        const double size = (double)s->size[d];
+        ValueId x = n->at[d], i = g_cast(g, clamp(g, x, size - 1), DT_I64);
         if (s->padding == ZEROS) {
-            inside = both(g, inside, g_binary(g, OP_GreaterOrEqual, x, g_like(g, x, 0)));
-            inside = both(g, inside, g_binary(g, OP_LessOrEqual, x, most));
+            ValueId in = g_formula(g, "x, double most: x >= 0 && x <= most", x, size - 1);
+            inside = inside == NONE ? in : g_binary(g, OP_And, inside, in);
         }
-        ValueId i = g_cast(g, clamp(g, x, (double)s->size[d] - 1), DT_I64);
-        index = index == NONE ? i : g_add(g, g_mul(g, index, g_like(g, i, (double)s->size[d])), i);
+        index = index == NONE
+                    ? i
+                    : g_formula(g, "index, i, double n: index * n + i", index, i, size);
     }
     ValueId in[2] = {s->image, g_expand(g, index, &s->index)};
     ValueId y = graph_node(g, OP_GatherElements, 2, in, (Attr){.axis = 2});
     ValueId w = n->weight;
-    if (inside != NONE) {
-        ValueId one = g_like(g, y, 1), none = g_like(g, y, 0);
-        w = g_where(g, inside, w == NONE ? one : w, none);
-    }
+    if (inside != NONE)
+        w = g_formula(g, "inside, w: inside ? w : 0", inside, w == NONE ? g_like(g, y, 1) : w);
     return w == NONE ? y : g_mul(g, y, w);
 }
 
@@ -129,8 +118,7 @@ static ValueId weighted(const Sampler *s, int taps, ValueId (*at)[4], ValueId (*
             one.weight = one.weight == NONE ? weight[d][k % taps]
                                             : g_mul(g, one.weight, weight[d][k % taps]);
         }
-        ValueId part = taken(s, &one);
-        y = y == NONE ? part : g_add(g, y, part);
+        y = low_plus(g, y, taken(s, &one));
     }
     return y;
 }
@@ -140,44 +128,30 @@ static ValueId linear(const Sampler *s, const ValueId *place)
     Graph *g = s->g;
     ValueId at[SPATIAL][4], weight[SPATIAL][4];
     for (int d = 0; d < s->spatial; d++) {
-        ValueId x = padded(s, place[d], s->size[d]), one = g_like(g, x, 1);
+        ValueId x = padded(s, place[d], s->size[d]);
         at[d][0] = g_unary(g, OP_Floor, x);
-        at[d][1] = g_add(g, at[d][0], one);
+        at[d][1] = g_formula(g, "x: x + 1", at[d][0]);
         weight[d][0] = g_sub(g, at[d][1], x);
         weight[d][1] = g_sub(g, x, at[d][0]);
     }
     return weighted(s, 2, at, weight);
 }
 
-/* c[0] x^3 + c[1] x^2 + c[2] x + c[3] */
-static ValueId cubic_of(Graph *g, ValueId x, const double *c)
-{
-    ValueId y = low_scale(g, x, c[0]);
-    for (int i = 1; i < 4; i++) {
-        if (c[i] != 0)
-            y = g_add(g, y, g_like(g, y, c[i]));
-        if (i < 3)
-            y = g_mul(g, y, x);
-    }
-    return y;
-}
-
 /* Keys' convolution with a = -0.75; the neighbours are padded, not the place. */
 static ValueId cubic(const Sampler *s, const ValueId *place)
 {
-    static const double a = -0.75, near[] = {a + 2, -(a + 3), 0, 1},
-                        far[] = {a, -5 * a, 8 * a, -4 * a};
+    static const char *const weights[] = {"t: x = t + 1; ((x * -0.75 + 3.75) * x - 6) * x + 3",
+                                          "t: (t * 1.25 - 2.25) * t * t + 1",
+                                          "t: x = 1 - t; (x * 1.25 - 2.25) * x * x + 1",
+                                          "t: x = 1 - t + 1; ((x * -0.75 + 3.75) * x - 6) * x + 3"};
     Graph *g = s->g;
     ValueId at[SPATIAL][4], weight[SPATIAL][4];
     for (int d = 0; d < s->spatial; d++) {
-        ValueId x = place[d], floor = g_unary(g, OP_Floor, x), t = g_sub(g, x, floor),
-                one = g_like(g, x, 1), other = g_sub(g, one, t);
-        weight[d][0] = cubic_of(g, g_add(g, t, one), far);
-        weight[d][1] = cubic_of(g, t, near);
-        weight[d][2] = cubic_of(g, other, near);
-        weight[d][3] = cubic_of(g, g_add(g, other, one), far);
-        for (int k = 0; k < 4; k++)
+        ValueId x = place[d], floor = g_unary(g, OP_Floor, x), t = g_sub(g, x, floor);
+        for (int k = 0; k < 4; k++) {
+            weight[d][k] = g_formula(g, weights[k], t);
             at[d][k] = padded(s, g_add(g, floor, g_like(g, x, k - 1)), s->size[d]);
+        }
     }
     return weighted(s, 4, at, weight);
 }

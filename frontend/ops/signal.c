@@ -140,11 +140,8 @@ static ValueId transform(const Fourier *f, ValueId re, ValueId im)
 /* The part of a complex [..., 1 or 2]; NONE where there is none. */
 static ValueId part(Graph *g, ValueId x, int64_t which)
 {
-    Shape s = low_shape(g, x);
-    int64_t last = s.rank - 1;
-    if (which >= s.d[last])
-        return NONE;
-    return low_squeeze(g, g_slice_axis(g, x, (int)last, which, 1), 1, &last);
+    const Shape s = low_shape(g, x);
+    return which < s.d[s.rank - 1] ? low_at(g, x, s.rank - 1, which) : NONE;
 }
 
 /* Cut or filled with zeros to n along the last dim. */

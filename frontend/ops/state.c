@@ -24,8 +24,6 @@
 #include <math.h>
 #include <string.h>
 
-static ValueId silu(Graph *g, ValueId x) { return g_mul(g, x, g_unary(g, OP_Sigmoid, x)); }
-
 /* ---- CausalConvWithState ---- */
 
 void import_causal_conv_with_state(Import *im)
@@ -48,7 +46,7 @@ void import_causal_conv_with_state(Import *im)
     ValueId y = graph_node(g, OP_Conv, 2, in, window);
     if (im_in(im, 2) != NONE)
         y = g_add(g, y, low_channels(im, 2, s.d[1], 3));
-    im->out[0] = none ? y : silu(g, y);
+    im->out[0] = none ? y : g_formula(g, "x: x * Sigmoid(x)", y);
     im->out[1] = g_slice_axis(g, x, 2, s.d[2], kept);
 }
 
@@ -152,26 +150,22 @@ static ValueId scores(const Linear *l, ValueId x, bool strict)
 {
     Graph *g = l->g;
     int after = l->each_key ? 1 : 0;
-    ValueId there = triangle(l, strict, after), difference = NONE, y;
+    ValueId there = triangle(l, strict, after), decayed = NONE, y;
     if (l->gated) {
         ValueId rows = l->each_key ? low_unsqueeze(g, l->decay, PLACES + 1) : l->decay,
                 columns = l->each_key ? low_unsqueeze(g, l->decay, PLACES)
                                       : g_swap_last(g, l->decay);
-        difference = g_sub(g, rows, columns);
-        difference = g_where(g, there, difference, g_like(g, difference, 0));
-        difference = g_unary(g, OP_Exp, difference);
+        decayed = g_formula(g, "there, a, b: Exp(there ? a - b : 0)", there, rows, columns);
     }
     if (l->each_key) {
         y = g_mul(g, low_unsqueeze(g, x, PLACES + 1), low_unsqueeze(g, l->k, PLACES));
-        y = g_mul(g, y, difference);
-        y = g_where(g, there, y, g_like(g, y, 0));
-        int64_t last = RANK;
-        return low_squeeze(g, g_reduce(g, OP_ReduceSum, y, 1, &last), 1, &last);
+        y = g_formula(g, "there, y, d: there ? y * d : 0", there, y, decayed);
+        return low_reduce(g, OP_ReduceSum, y, RANK);
     }
     y = g_matmul(g, x, g_swap_last(g, l->k));
-    if (difference != NONE)
-        y = g_mul(g, y, difference);
-    return g_where(g, there, y, g_like(g, y, 0));
+    if (decayed != NONE)
+        y = g_mul(g, y, decayed);
+    return g_formula(g, "there, y: there ? y : 0", there, y);
 }
 
 /* (I + L)^-1 of strictly lower triangular L. */
@@ -191,13 +185,7 @@ static ValueId inverse(const Linear *l, ValueId lower)
 /* Chunk n of x, without the dim of chunks. */
 static ValueId chunk_of(const Linear *l, ValueId x, int64_t n)
 {
-    int64_t axis = CHUNKS;
-    return low_squeeze(l->g, g_slice_axis(l->g, x, CHUNKS, n, 1), 1, &axis);
-}
-
-static ValueId plus(Graph *g, ValueId x, ValueId y)
-{
-    return x == NONE ? y : y == NONE ? x : g_add(g, x, y);
+    return low_at(l->g, x, CHUNKS, n);
 }
 
 /* What each chunk takes from the state and gives to it. */
@@ -217,7 +205,7 @@ static Parts parts_of(const Linear *l)
                 end = g_slice_axis(g, l->decay, PLACES, l->chunk - 1, 1);
         p.q = g_mul(g, l->q, grown);
         key = g_mul(g, l->k, grown);
-        p.k = g_mul(g, l->k, g_unary(g, OP_Exp, g_sub(g, end, l->decay)));
+        p.k = g_formula(g, "k, end, decay: k * Exp(end - decay)", l->k, end, l->decay);
         p.end = g_swap_last(g, g_unary(g, OP_Exp, end));
     }
     if (l->delta) {
@@ -251,8 +239,8 @@ void import_linear_attention(Import *im)
             if (l->delta)
                 u = g_sub(g, u, g_matmul(g, chunk_of(l, p.drop, n), state));
         }
-        y[n] = low_unsqueeze(g, plus(g, read, g_matmul(g, chunk_of(l, p.score, n), u)), CHUNKS);
-        state = plus(g, left, g_matmul(g, g_swap_last(g, chunk_of(l, p.k, n)), u));
+        y[n] = low_unsqueeze(g, low_plus(g, read, g_matmul(g, chunk_of(l, p.score, n), u)), CHUNKS);
+        state = low_plus(g, left, g_matmul(g, g_swap_last(g, chunk_of(l, p.k, n)), u));
     }
     double scale = im_float(im, "scale", 0);
     ValueId all = low_scale(g, g_concat(g, (uint32_t)l->chunks, y, CHUNKS),

@@ -27,72 +27,65 @@ static ValueId scalar(const Update *u, uint32_t i)
     return g_cast(u->g, g_reshape(u->g, v, &(Shape){0}), low_dtype(u->g, u->x));
 }
 
-/* k x + y */
-static ValueId axpy(Graph *g, double k, ValueId x, ValueId y)
+static double number(const Update *u, const char *name, double dflt)
 {
-    return g_add(g, low_scale(g, x, k), y);
+    return im_float(u->im, name, dflt);
 }
 
 /* The gradient with that of norm_coefficient |x|^2 / 2. */
 static ValueId regularised(const Update *u)
 {
-    return axpy(u->g, im_float(u->im, "norm_coefficient", 0), u->x, u->grad);
+    return g_formula(u->g, "x, grad, double norm: x * norm + grad", u->x, u->grad,
+                       number(u, "norm_coefficient", 0));
 }
 
 typedef ValueId Rule(Update *u); /* gives the new x, fills out */
 
-/* h += g^2, x -= R / (1 + T decay) g / (sqrt(h) + epsilon)  (Duchi et al., 2011) */
+/* Duchi et al., 2011 */
 static ValueId adagrad(Update *u)
 {
-    Graph *g = u->g;
-    ValueId grad = regularised(u), t = scalar(u, 1);
-    ValueId decayed = axpy(g, im_float(u->im, "decay_factor", 0), t, g_like(g, t, 1));
-    u->out[0] = g_add(g, u->state[0], low_square(g, grad));
-    ValueId divisor = g_unary(g, OP_Sqrt, u->out[0]);
-    divisor = g_add(g, divisor, g_like(g, divisor, im_float(u->im, "epsilon", (double)1e-6f)));
-    ValueId rate = g_div(g, scalar(u, 0), decayed);
-    return g_sub(g, u->x, g_div(g, g_mul(g, rate, grad), divisor));
-}
-
-/* 1 - base^t */
-static ValueId bias(Graph *g, double base, ValueId t)
-{
-    ValueId power = g_binary(g, OP_Pow, g_like(g, t, base), t);
-    return g_sub(g, g_like(g, t, 1), power);
+    ValueId grad = regularised(u);
+    u->out[0] = g_formula(u->g, "h, grad: h + grad * grad", u->state[0], grad);
+    return g_formula(u->g,
+                       "x, grad, h, R, T, double decay, double epsilon:"
+                       "rate = R / (T * decay + 1); x - rate * grad / (Sqrt(h) + epsilon)",
+                       u->x, grad, u->out[0], scalar(u, 0), scalar(u, 1),
+                       number(u, "decay_factor", 0), number(u, "epsilon", (double)1e-6f));
 }
 
 /* Kingma & Ba, 1412.6980, with the bias taken out of the rate from T = 1 on */
 static ValueId adam(Update *u)
 {
-    Graph *g = u->g;
-    double alpha = im_float(u->im, "alpha", (double)0.9f),
-           beta = im_float(u->im, "beta", (double)0.999f),
-           post = im_float(u->im, "norm_coefficient_post", 0);
-    ValueId grad = regularised(u), t = scalar(u, 1), rate = scalar(u, 0), zero = g_like(g, t, 0);
-    u->out[0] = axpy(g, alpha, u->state[0], low_scale(g, grad, 1 - alpha));
-    u->out[1] = axpy(g, beta, u->state[1], low_scale(g, low_square(g, grad), 1 - beta));
-    ValueId root = g_unary(g, OP_Sqrt, u->out[1]),
-            divisor = g_add(g, root, g_like(g, root, im_float(u->im, "epsilon", (double)1e-6f)));
-    ValueId began = g_binary(g, OP_Greater, t, zero), age = g_where(g, began, t, g_like(g, t, 1));
-    ValueId freed = g_div(g, g_mul(g, rate, g_unary(g, OP_Sqrt, bias(g, beta, age))),
-                          bias(g, alpha, age));
-    rate = g_where(g, began, freed, rate);
-    ValueId y = g_sub(g, u->x, g_mul(g, rate, g_div(g, u->out[0], divisor)));
-    return low_scale(g, y, 1 - post);
+    double alpha = number(u, "alpha", (double)0.9f), beta = number(u, "beta", (double)0.999f);
+    ValueId grad = regularised(u);
+    u->out[0] = g_formula(u->g, "m, grad, double a: m * a + grad * (1 - a)", u->state[0], grad,
+                            alpha);
+    u->out[1] = g_formula(u->g, "v, grad, double b: v * b + grad * grad * (1 - b)", u->state[1],
+                            grad, beta);
+    return g_formula(u->g,
+                       "x, m, v, R, T, double a, double b, double epsilon, double post:"
+                       "began = T > 0; age = began ? T : 1;"
+                       "freed = R * Sqrt(1 - Pow(b, age)) / (1 - Pow(a, age));"
+                       "(x - (began ? freed : R) * (m / (Sqrt(v) + epsilon))) * (1 - post)",
+                       u->x, u->out[0], u->out[1], scalar(u, 0), scalar(u, 1), alpha, beta,
+                       number(u, "epsilon", (double)1e-6f),
+                       number(u, "norm_coefficient_post", 0));
 }
 
-/* v = alpha v + beta g, with 1 for beta when T = 0; x -= R v, or R (g + alpha v) (Nesterov) */
+/* With 1 for beta when T = 0 */
 static ValueId momentum(Update *u)
 {
-    Graph *g = u->g;
     bool nesterov = low_choice(u->im, "mode", "standard", "standard nesterov");
-    double alpha = im_float(u->im, "alpha", 0);
-    ValueId grad = regularised(u), t = scalar(u, 1);
-    ValueId began = g_binary(g, OP_Greater, t, g_like(g, t, 0)),
-            beta = g_where(g, began, g_like(g, t, im_float(u->im, "beta", 0)), g_like(g, t, 1));
-    u->out[0] = axpy(g, alpha, u->state[0], g_mul(g, beta, grad));
-    ValueId step = nesterov ? axpy(g, alpha, u->out[0], grad) : u->out[0];
-    return g_sub(g, u->x, g_mul(g, scalar(u, 0), step));
+    double alpha = number(u, "alpha", 0);
+    ValueId grad = regularised(u);
+    u->out[0] = g_formula(u->g,
+                            "v, grad, T, double alpha, double beta:"
+                            "v * alpha + (T > 0 ? beta * grad : grad)",
+                            u->state[0], grad, scalar(u, 1), alpha, number(u, "beta", 0));
+    return g_formula(u->g,
+                       nesterov ? "x, v, grad, R, double alpha: x - R * (v * alpha + grad)"
+                                : "x, v, grad, R: x - R * v",
+                       u->x, u->out[0], grad, scalar(u, 0), alpha);
 }
 
 static void each_tensor(Import *im, uint32_t states, Rule *rule)

@@ -19,12 +19,10 @@
 /* x modulo 2^bits, in the range of t. */
 static ValueId wrap(Graph *g, ValueId x, Dtype t)
 {
-    double span = (double)(UINT64_C(1) << dtype_bits(t));
-    bool is_signed = dtype_is_signed(t);
-    if (is_signed)
-        x = g_add(g, x, g_like(g, x, span / 2));
-    x = g_binary(g, OP_Mod, x, g_like(g, x, span));
-    return is_signed ? g_sub(g, x, g_like(g, x, span / 2)) : x;
+    return g_formula(g,
+                       dtype_is_signed(t) ? "x, double n: (x + n / 2) % n - n / 2"
+                                          : "x, double n: x % n",
+                       x, (double)(UINT64_C(1) << dtype_bits(t)));
 }
 
 static bool is_narrow(Dtype t)
@@ -69,17 +67,7 @@ void import_bitwise_not(Import *im)
 /* floor(x / 2^s) for 0 <= s <= 32. */
 static ValueId shift_right(Graph *g, ValueId x, ValueId s)
 {
-    ValueId p = g_binary(g, OP_Pow, g_like(g, s, 2), s);
-    return g_div(g, g_sub(g, x, g_binary(g, OP_Mod, x, p)), p);
-}
-
-/* y, of which s places are copies of the sign: 0 there, as no sign is meant. */
-static ValueId without_sign(Graph *g, ValueId y, ValueId s)
-{
-    ValueId width = g_sub(g, g_like(g, s, 64), s), one = g_like(g, s, 1);
-    ValueId mask = g_sub(g, g_binary(g, OP_Pow, g_like(g, s, 2), width), one);
-    return g_where(g, g_binary(g, OP_Greater, s, g_like(g, s, 0)),
-                   g_binary(g, OP_BitwiseAnd, y, mask), y);
+    return g_formula(g, "x, s: p = Pow(2, s); (x - x % p) / p", x, s);
 }
 
 /*
@@ -97,21 +85,18 @@ void import_bit_shift(Import *im)
         low_fatal(im, 0, "BitShift of %s", dtype_name(t));
     x = g_cast(g, x, DT_I64);
     s = g_cast(g, s, DT_I64);
-    ValueId zero = g_like(g, s, 0), most = g_like(g, s, dtype_bits(bits) - 1),
-            half = g_like(g, s, 32);
-    ValueId out =
-        g_binary(g, OP_Or, g_binary(g, OP_Less, s, zero), g_binary(g, OP_Greater, s, most));
-    s = g_where(g, out, g_like(g, s, 63), s);
-    ValueId first = g_binary(g, OP_Min, s, half), second = g_sub(g, s, first),
-            two = g_like(g, s, 2), y;
+    ValueId out = g_formula(g, "s, double most: s < 0 || s > most", s,
+                              (double)(dtype_bits(bits) - 1)), y;
+    s = g_formula(g, "s, out: out ? 63 : s", s, out);
+    ValueId first = g_formula(g, "s: Min(s, 32)", s), second = g_sub(g, s, first);
     if (left) {
-        y = g_mul(g, g_mul(g, x, g_binary(g, OP_Pow, two, first)),
-                  g_binary(g, OP_Pow, two, second));
-        y = g_where(g, out, zero, wrapped(g, y, bits));
+        y = g_formula(g, "x, s, t: x * Pow(2, s) * Pow(2, t)", x, first, second);
+        y = g_formula(g, "y, out: out ? 0 : y", wrapped(g, y, bits), out);
     } else {
         y = shift_right(g, shift_right(g, x, first), second);
-        if (bits == DT_U64)
-            y = g_where(g, out, zero, without_sign(g, y, s));
+        if (bits == DT_U64)                             /* s places are copies of the sign */
+            y = g_formula(
+                g, "y, s, out: out ? 0 : s > 0 ? BitwiseAnd(y, Pow(2, 64 - s) - 1) : y", y, s, out);
     }
     im->out[0] = g_cast(g, y, t);
 }
@@ -158,10 +143,10 @@ static ValueId power_below(Graph *g, ValueId x)
     return g_unary(g, OP_BitCast, g_binary(g, OP_BitwiseAnd, bits, g_like(g, bits, exponent)));
 }
 
+/* NaN stays */
 static ValueId clamped(Graph *g, ValueId x, double most)
 {
-    x = g_binary(g, OP_Max, x, g_like(g, x, -most));    /* NaN stays */
-    return g_binary(g, OP_Min, x, g_like(g, x, most));
+    return g_formula(g, "x, double most: Min(Max(x, -most), most)", x, most);
 }
 
 /* The nearest number of format f, ties to even; what is larger than all of them: the table of
@@ -169,53 +154,47 @@ static ValueId clamped(Graph *g, ValueId x, double most)
 static ValueId nearest(Graph *g, ValueId x, const MiniFormat *f, bool saturate)
 {
     x = clamped(g, x, 2 * f->most);                     /* infinity has no neighbours */
-    ValueId least = g_like(g, x, ldexp(1, 1 - f->bias));
-    ValueId between = low_scale(g, g_binary(g, OP_Max, power_below(g, x), least),
-                                ldexp(1, -f->fraction));
-    ValueId y = g_mul(g, g_unary(g, OP_Round, g_div(g, x, between)), between);
-    if (saturate || f->kind == MINI_FINITE) {
+    ValueId y = g_formula(g,
+                            "x, power, double least, double last:"
+                            "between = Max(power, least) * last; Round(x / between) * between",
+                            x, power_below(g, x), ldexp(1, 1 - f->bias), ldexp(1, -f->fraction));
+    if (saturate || f->kind == MINI_FINITE)
         y = clamped(g, y, f->most);
-    } else {
-        ValueId over = g_binary(g, OP_Greater, g_unary(g, OP_Abs, y), g_like(g, y, f->most));
-        double limit = f->kind == MINI_IEEE ? (double)INFINITY : (double)NAN;
-        y = g_where(g, over, g_mul(g, y, g_like(g, y, limit)), y);
-    }
+    else
+        y = g_formula(g, "y, double most, double limit: Abs(y) > most ? y * limit : y", y,
+                        f->most, f->kind == MINI_IEEE ? (double)INFINITY : (double)NAN);
     if (f->kind == MINI_UNSIGNED_ZERO)
-        y = g_add(g, y, g_like(g, y, 0));
-    if (f->kind == MINI_FINITE)
-        y = g_where(g, g_unary(g, OP_IsNaN, y), g_like(g, y, 0), y);
-    return y;
+        y = g_formula(g, "y: y + 0", y);
+    return f->kind == MINI_FINITE ? g_formula(g, "y: IsNaN(y) ? 0 : y", y) : y;
 }
 
 /* |x| as a power of two.  A subnormal number is scaled, so that it has an exponent. */
 enum { DOWN, UP, NEAREST };
 static ValueId scale_of(Graph *g, ValueId x, const MiniFormat *f, bool saturate, int round)
 {
-    ValueId a = g_unary(g, OP_Abs, x), least = g_like(g, a, ldexp(1, -f->bias)),
-            nan = g_like(g, a, (double)NAN);
-    ValueId small = g_binary(g, OP_Less, a, g_like(g, a, 0x1p-64));
-    ValueId s = g_where(g, small, low_scale(g, a, 0x1p64), a), p = power_below(g, s), up;
-    if (round == NEAREST)
-        up = g_binary(g, OP_GreaterOrEqual, s, low_scale(g, p, 1.5));
-    else
-        up = g_binary(g, OP_Greater, s, p);
+    const double least = ldexp(1, -f->bias), nan = (double)NAN;
+    ValueId a = g_unary(g, OP_Abs, x), s = g_formula(g, "a: a < 0x1p-64 ? a * 0x1p64 : a", a),
+            p = power_below(g, s);
     if (round != DOWN)
-        p = g_where(g, up, low_scale(g, p, 2), p);
-    p = g_where(g, small, low_scale(g, p, 0x1p-64), p);
-    ValueId over = g_binary(g, OP_Greater, p, g_like(g, a, f->most)),
-            under = g_binary(g, OP_Less, a, least);
-    p = g_where(g, over, saturate ? g_like(g, a, f->most) : nan, p);
-    p = g_where(g, under, saturate ? least : nan, p);
-    return g_where(g, g_unary(g, OP_IsNaN, x), nan, p);
+        p = g_formula(g,
+                        round == NEAREST ? "p, s: s >= p * 1.5 ? p * 2 : p"
+                                         : "p, s: s > p ? p * 2 : p",
+                        p, s);
+    p = g_formula(g, "p, a: a < 0x1p-64 ? p * 0x1p-64 : p", p, a);
+    return g_formula(g,
+                       "x, a, p, double most, double over, double least, double under:"
+                       "IsNaN(x) ? nan : a < least ? under : p > most ? over : p",
+                       x, a, p, f->most, saturate ? f->most : nan, least, saturate ? least : nan);
 }
 
 /* y, a rounded x, with the gradient of x where |x| <= most: a cast between floats is the
  * identity. */
 static ValueId straight_through(Graph *g, ValueId x, ValueId y, double most)
 {
-    ValueId inside = g_binary(g, OP_LessOrEqual, g_unary(g, OP_Abs, x), g_like(g, x, most));
-    ValueId zero = g_sub(g, x, g_unary(g, OP_StopGradient, x));
-    return g_add(g, g_unary(g, OP_StopGradient, y), g_where(g, inside, zero, g_like(g, x, 0)));
+    return g_formula(g,
+                       "x, y, double most:"
+                       "StopGradient(y) + (Abs(x) <= most ? x - StopGradient(x) : 0)",
+                       x, y, most);
 }
 
 ValueId low_to_mini(const Import *im, ValueId x, Dtype to, bool saturate, bool stops)
@@ -244,8 +223,7 @@ ValueId low_to_mini(const Import *im, ValueId x, Dtype to, bool saturate, bool s
 static ValueId u64_to_float(Graph *g, ValueId x, Dtype t)
 {
     ValueId y = g_cast(g, x, DT_F64);
-    ValueId below = g_binary(g, OP_Less, y, g_like(g, y, 0));
-    return g_cast(g, g_where(g, below, g_add(g, y, g_like(g, y, 0x1p64)), y), t);
+    return g_cast(g, g_formula(g, "y: y < 0 ? y + 0x1p64 : y", y), t);
 }
 
 static ValueId cast(const Import *im, ValueId x, Dtype declared, int64_t to)
