@@ -1,11 +1,11 @@
 /*
- * formula.c - a formula becomes nodes.  In: its text, and what its names stand for.  Out: the nodes,
- * in the order in which they are written.
+ * formula.c - a formula becomes nodes.  In: its text, and what its names stand for.  Out: the
+ * nodes, in the order in which they are written.
  *
  *     x, double alpha: up = x > 0; up ? x : alpha * (Exp(up ? 0 : x) - 1)
  *
- * Before the colon: the names, values of the graph, or numbers.  Then parts that get a name, each up
- * to a semicolon, and the result.  Operators and their precedence are C's (% is Mod); what looks
+ * Before the colon: the names, values of the graph, or numbers.  Then parts that get a name, each
+ * up to a semicolon, and the result.  Operators and their precedence are C's (% is Mod); what looks
  * like a call is a core operation, by its name.  A number beside a value has its type, and numbers
  * among themselves are computed at once; nothing is multiplied with or divided by 1.
  */
@@ -27,21 +27,34 @@ typedef struct {
     Graph *g;
     const char *text, *at; /* the whole, what is left of it */
     uint32_t n;
-    struct { const char *name; size_t length; Term is; } known[MOST_NAMES];
+    struct {
+        const char *name;
+        size_t length;
+        Term is;
+    } known[MOST_NAMES];
 } Reader;
 
-static const struct Operator { char text[3]; int level; Op op; } operators[] = {
-    {"||", 0, OP_Or},          {"&&", 1, OP_And},            {"==", 2, OP_Equal},
-    {"<=", 2, OP_LessOrEqual}, {">=", 2, OP_GreaterOrEqual}, {"<", 2, OP_Less},
-    {">", 2, OP_Greater},      {"+", 3, OP_Add},             {"-", 3, OP_Sub},
-    {"*", 4, OP_Mul},          {"/", 4, OP_Div},             {"%", 4, OP_Mod},
+static const struct Operator {
+    char text[3];
+    int level;
+    Op op;
+} operators[] = {
+    {"||", 0, OP_Or},
+    {"&&", 1, OP_And},
+    {"==", 2, OP_Equal},
+    {"<=", 2, OP_LessOrEqual},
+    {">=", 2, OP_GreaterOrEqual},
+    {"<", 2, OP_Less},
+    {">", 2, OP_Greater},
+    {"+", 3, OP_Add},
+    {"-", 3, OP_Sub},
+    {"*", 4, OP_Mul},
+    {"/", 4, OP_Div},
+    {"%", 4, OP_Mod},
 };
 enum { LEVELS = 5 };
 
-static _Noreturn void wrong(const Reader *r)
-{
-    BUG("formula '%s', at '%s'", r->text, r->at);
-}
+static _Noreturn void wrong(const Reader *r) { BUG("formula '%s', at '%s'", r->text, r->at); }
 
 static bool take(Reader *r, const char *text)
 {
@@ -145,7 +158,7 @@ static Term operand(Reader *r)
     for (uint32_t i = r->n; length && i-- > 0;)
         if (r->known[i].length == length && !strncmp(r->known[i].name, name, length))
             return r->known[i].is;
-    Term number = {NONE, strtod(name, &end)};       /* inf and nan among them */
+    Term number = {NONE, strtod(name, &end)}; /* inf and nan among them */
     if (end == name)
         wrong(r);
     r->at = end;

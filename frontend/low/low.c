@@ -53,7 +53,7 @@ void low_limit_table(const Import *im, int64_t count, int64_t each, const char *
 void low_set_picked(Import *im, uint32_t out, ValueId x, ValueId there, int dim, bool packed)
 {
     int64_t *is, n, count = 0;
-    if (out >= im->nout)                                /* the node does not name it */
+    if (out >= im->nout) /* the node does not name it */
         return;
     im->out[out] = x;
     if (!g_const_ints(im->g, there, im->arena, &is, &n)) {
@@ -133,6 +133,16 @@ int64_t *low_axes(const Import *im, const int64_t *axes, int64_t n, int rank)
     return out;
 }
 
+int *low_which(const Import *im, const int64_t *axes, int64_t n, int rank)
+{
+    int *which = arena_array(im->arena, int, MAX_RANK);
+    if (axes)
+        low_axes(im, axes, n, rank);
+    for (int i = 0; i < rank && i < n; i++)
+        which[i] = axes ? low_axis(im, axes[i], rank) : i;
+    return which;
+}
+
 bool low_ints_either(const Import *im, const char *name, int i, int64_t **at, int64_t *n)
 {
     int count;
@@ -180,6 +190,19 @@ int64_t *low_numbers(const Import *im, const char *name, int n, int64_t dflt, in
     return out;
 }
 
+Shape low_dims(const Import *im, int i, const int64_t *at, int64_t n, int64_t least)
+{
+    Shape s = {.rank = (int)low_min(n, MAX_RANK)};
+    if (n > MAX_RANK)
+        low_fatal(im, i, "%lld dims, at most %d are supported", (long long)n, MAX_RANK);
+    for (int d = 0; d < s.rank; d++) {
+        s.d[d] = at[d];
+        if (at[d] < least)
+            low_fatal(im, i, "dim %d is %lld", d, (long long)at[d]);
+    }
+    return s;
+}
+
 ValueId low_expect(const Import *im, uint32_t i, Shape want)
 {
     ValueId v = low_need(im, i);
@@ -189,6 +212,18 @@ ValueId low_expect(const Import *im, uint32_t i, Shape want)
         low_fatal(im, (int)i, "%s: %s is needed", shape_print(im->arena, t, &s),
                   shape_print(im->arena, t, &want));
     return v;
+}
+
+void low_fits(const Import *im, uint32_t i, Shape s)
+{
+    ValueId v = im_in(im, i);
+    Shape p = v == NONE ? (Shape){0} : low_shape(im->g, v);
+    bool ok = p.rank <= s.rank;
+    for (int d = 0; ok && d < p.rank; d++)
+        ok = p.d[d] == 1 || p.d[d] == s.d[s.rank - p.rank + d];
+    if (!ok)
+        low_fatal(im, (int)i, "%s does not broadcast to %s", shape_print(im->arena, DT_F32, &p),
+                  shape_print(im->arena, DT_F32, &s));
 }
 
 double low_const_at(const Value *v, int64_t i)

@@ -24,6 +24,8 @@ Shape low_need_rank(const Import *im, uint32_t i, int lo, int hi);
 int low_axis(const Import *im, int64_t axis, int rank);
 /* Axes made non-negative, ascending, without doubles. */
 int64_t *low_axes(const Import *im, const int64_t *axes, int64_t n, int rank);
+/* Of n axes, NULL: those from 0 on, each non-negative, at most `rank', none twice. */
+int *low_which(const Import *im, const int64_t *axes, int64_t n, int rank);
 /* Attribute `name`, or operand i if that is given instead; false if neither is. */
 bool low_ints_either(const Import *im, const char *name, int i, int64_t **at, int64_t *n);
 
@@ -31,8 +33,13 @@ bool low_ints_either(const Import *im, const char *name, int i, int64_t **at, in
 int low_choice(const Import *im, const char *name, const char *dflt, const char *words);
 /* A list attribute of n numbers in [least, 2^31); absent or empty: all dflt. */
 int64_t *low_numbers(const Import *im, const char *name, int n, int64_t dflt, int64_t least);
+/* n dims that operand i says (-1: an attribute): none less than `least'. */
+Shape low_dims(const Import *im, int i, const int64_t *at, int64_t n, int64_t least);
 /* Operand i, which must have this shape. */
 ValueId low_expect(const Import *im, uint32_t i, Shape want);
+
+/* Operand i, if there is one, must broadcast to this shape. */
+void low_fits(const Import *im, uint32_t i, Shape s);
 
 /* An index in operand 1 is beyond what operand 0 has along its axis. */
 _Noreturn void low_no_place(const Import *im, int64_t index, int64_t size);

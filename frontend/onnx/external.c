@@ -7,10 +7,8 @@
  */
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/openat2.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "onnx.h"
@@ -27,8 +25,8 @@ static bool decimal(const char *s, uint64_t *v)
     return true;
 }
 
-/* Kernels without openat2: one component at a time, none of them a link. */
-static int open_stepwise(Arena *a, int folder, const char *location)
+/* One component after the other, none of them a link. */
+static int open_beneath(Arena *a, int folder, const char *location)
 {
     char *path = arena_strdup(a, location);
     int at = dup(folder);
@@ -36,29 +34,15 @@ static int open_stepwise(Arena *a, int folder, const char *location)
         next = strchr(part, '/');
         if (next)
             *next++ = '\0';
-        if (!strcmp(part, "..")) {
-            close(at);
-            errno = EXDEV;
-            return -1;
-        }
-        int flags = O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | (next ? O_DIRECTORY : 0);
-        int inner = openat(at, *part ? part : ".", flags);
+        const bool out = !strcmp(part, "..");
+        int inner = out ? -1 : openat(at, *part ? part : ".",
+                                      O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK),
+            error = out ? EXDEV : errno;
         close(at);
         at = inner;
+        errno = error;
     }
     return at;
-}
-
-static int open_beneath(Arena *a, int folder, const char *location)
-{
-    struct open_how how = {
-        .flags = O_RDONLY | O_CLOEXEC | O_NONBLOCK,
-        .resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS,
-    };
-    int fd = (int)syscall(SYS_openat2, folder, location, &how, sizeof how);
-    if (fd < 0 && (errno == ENOSYS || errno == EPERM))
-        fd = open_stepwise(a, folder, location);
-    return fd;
 }
 
 static const char *why_not(int error)

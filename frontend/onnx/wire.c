@@ -287,20 +287,6 @@ static void walk(Walk *w)
     }
 }
 
-static uint64_t hash_words(const uint8_t *p, size_t n)
-{
-    uint64_t h = HASH_START ^ n;
-    for (; n >= 8; p += 8, n -= 8) {
-        uint64_t v;
-        memcpy(&v, p, 8);
-        h = hash_value(h, v);
-        h ^= h >> 29;
-    }
-    for (; n; n--)
-        h = hash_value(h, *p++);
-    return h ^ h >> 32;
-}
-
 void wire_scan(Arena *a, const char *file, const uint8_t *at, size_t size, const Limits *lim,
                Wire *wire)
 {
@@ -313,5 +299,5 @@ void wire_scan(Arena *a, const char *file, const uint8_t *at, size_t size, const
     wire->structure = w.out = arena_alloc(a, w.n_out);
     wire->length = w.n_out;
     walk(&w);
-    wire->hash = hash_words(wire->structure, wire->length);
+    wire->hash = hash_bytes(HASH_START, wire->structure, wire->length);
 }

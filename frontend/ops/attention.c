@@ -15,9 +15,9 @@ typedef struct {
     Import *im;
     ValueId q, k, v; /* [B, heads, S, d], k and v with the past in front */
     int64_t batch, q_len, kv_len, past;
-    double scale, cap; /* cap 0: none */
+    double scale, cap;  /* cap 0: none */
     ValueId keep, bias; /* bool over [.., q, kv]: may be attended; added to the scores; NONE */
-    bool dead;    /* a query may have no key at all */
+    bool dead;          /* a query may have no key at all */
 } Attention;
 
 /* [B, S, H d] to [B, H, S, d], which may be there already */
@@ -59,8 +59,8 @@ static Attention attention(Import *im, ValueId q_, ValueId k_, ValueId v_)
     Graph *g = im->g;
     const Dtype t = low_dtype(g, q_);
     const Shape q = low_shape(g, q_), k = low_shape(g, k_), v = low_shape(g, v_);
-    if (k.d[1] < 1 || q.d[1] % k.d[1] || k.d[1] != v.d[1] || q.d[0] != k.d[0] ||
-        k.d[0] != v.d[0] || q.d[3] != k.d[3] || k.d[2] != v.d[2])
+    if (k.d[1] < 1 || q.d[1] % k.d[1] || k.d[1] != v.d[1] || q.d[0] != k.d[0] || k.d[0] != v.d[0] ||
+        q.d[3] != k.d[3] || k.d[2] != v.d[2])
         low_fatal(im, -1, "queries %s, keys %s and values %s do not fit one another",
                   shape_print(im->arena, t, &q), shape_print(im->arena, t, &k),
                   shape_print(im->arena, t, &v));
@@ -106,7 +106,7 @@ static ValueId probabilities(const Attention *a, ValueId scores, ValueId *biased
     *biased = scores;
     if (a->keep != NONE)
         bias = g_formula(g, "keep, bias: keep ? bias : -inf", a->keep,
-                           bias == NONE ? g_like(g, scores, 0) : bias);
+                         bias == NONE ? g_like(g, scores, 0) : bias);
     if (bias != NONE)
         *biased = g_add(g, scores, bias);
     if (bias == NONE || !a->dead)
@@ -152,8 +152,8 @@ static Attention standard_attention(Import *im)
     low_need_float(im, 0);
     for (uint32_t i = 0; i < 3; i++) {
         low_need_rank(im, i, rank, rank);
-        x[i] = split_heads(im, (int)i, im->in[i],
-                           im_int(im, i ? "kv_num_heads" : "q_num_heads", 0));
+        x[i] =
+            split_heads(im, (int)i, im->in[i], im_int(im, i ? "kv_num_heads" : "q_num_heads", 0));
     }
     if ((im_in(im, 4) == NONE) != (im_in(im, 5) == NONE))
         low_fatal(im, -1, "past_key and past_value come together");
@@ -196,7 +196,7 @@ void import_attention(Import *im)
     int64_t mode = im_int(im, "qk_matmul_output_mode", 0);
     a.cap = im_float(im, "softcap", 0);
     mask_operand(&a);
-    if (length != NONE) {                               /* of each sample that many keys are valid */
+    if (length != NONE) { /* of each sample that many keys are valid */
         length = g_cast(g, low_expect(im, 6, (Shape){1, {a.batch}}), DT_I64);
         length = low_line(g, length, 0, 4);
         if (im_in(im, 4) == NONE)
@@ -245,7 +245,7 @@ static ValueId added(const Import *im, uint32_t mask, uint32_t bias)
     Shape s = low_need_rank(im, mask, 2, 2), to = {4, {s.d[0], 1, 1, s.d[1]}};
     ValueId out = g_formula(g, "m: m == 0", m), zero = g_like(g, im->in[0], 0);
     m = g_formula(g, "out, zero, double low: out ? low : zero", out, zero,
-                    im_float(im, "mask_filter_value", -10000));
+                  im_float(im, "mask_filter_value", -10000));
     return low_plus(g, g_reshape(g, m, &to), add);
 }
 

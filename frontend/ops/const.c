@@ -46,17 +46,9 @@ void import_constant_of_shape(Import *im)
 {
     Graph *g = im->g;
     Tensor t;
-    Shape s = {0};
     int64_t *dims, n;
     im_const_ints(im, 0, &dims, &n);
-    if (n > MAX_RANK)
-        low_fatal(im, 0, "%lld dims, at most %d are supported", (long long)n, MAX_RANK);
-    s.rank = (int)n;
-    for (int d = 0; d < s.rank; d++) {
-        if (dims[d] < 0)
-            low_fatal(im, 0, "dim %d is %lld", d, (long long)dims[d]);
-        s.d[d] = dims[d];
-    }
+    const Shape s = low_dims(im, 0, dims, n, 0);
     shape_elements(&s);
     ValueId one;
     if (im_tensor(im, "value", &t)) {
@@ -150,7 +142,7 @@ void import_one_hot(Import *im)
     Graph *g = im->g;
     ValueId index = low_need(im, 0), values = low_need(im, 2);
     double d = im_const_double(im, 1, 0);
-    Shape s = low_shape(g, index), vs = low_shape(g, values), scalar = {0};
+    Shape s = low_shape(g, index), vs = low_shape(g, values);
     if (!(d >= 1 && d < 0x1p40))
         low_fatal(im, 1, "a depth of %g", d);
     if (vs.rank != 1 || vs.d[0] != 2)
@@ -160,12 +152,10 @@ void import_one_hot(Import *im)
     int64_t depth = (int64_t)d;
     int axis = low_axis(im, im_int(im, "axis", -1), s.rank + 1);
     index = low_unsqueeze(g, g_cast(g, index, DT_I64), axis);
-    ValueId below = g_binary(g, OP_Less, index, g_scalar(g, DT_I64, 0));
-    index = g_where(g, below, g_add(g, index, g_scalar(g, DT_I64, (double)depth)), index);
-    ValueId hit = g_binary(g, OP_Equal, index, g_iota(g, DT_I64, s.rank + 1, axis, depth));
-    ValueId off = g_reshape(g, g_slice_axis(g, values, 0, 0, 1), &scalar);
-    ValueId on = g_reshape(g, g_slice_axis(g, values, 0, 1, 1), &scalar);
-    im->out[0] = g_where(g, hit, on, off);
+    im->out[0] =
+        g_formula(g, "i, class, off, on, double depth: (i < 0 ? i + depth : i) == class ? on : off",
+                  index, g_iota(g, DT_I64, s.rank + 1, axis, depth), low_at(g, values, 0, 0),
+                  low_at(g, values, 0, 1), d);
 }
 
 /* Only of a constant: how many there are must be known. */

@@ -84,34 +84,22 @@ static ValueId add_bias(const Import *im, ValueId y)
     return g_add(im->g, y, like_operand(im, low_channels(im, 2, s.d[1], s.rank)));
 }
 
-static Attr window_attr(const Window *w)
+static Attr window_attr(const Import *im, const Window *w)
 {
-    return (Attr){
-        .n = w->n, .stride = w->stride, .dilation = w->dilation, .pad = w->pad, .group = 1};
-}
-
-static int64_t group_of(const Import *im, int64_t channels, int64_t filters)
-{
-    int64_t group = im_int(im, "group", 1);
-    if (group < 1 || channels % group || filters % group)
-        low_fatal(im, -1, "%lld channels and %lld filters in %lld groups", (long long)channels,
-                  (long long)filters, (long long)group);
-    return group;
+    return (Attr){.n = w->n,
+                  .stride = w->stride,
+                  .dilation = w->dilation,
+                  .pad = w->pad,
+                  .group = im_int(im, "group", 1)};
 }
 
 void import_conv(Import *im)
 {
     ValueId in[2] = {low_need_float(im, 0), like_operand(im, low_need(im, 1))};
     Shape x = low_need_rank(im, 0, 3, MAX_RANK), w = low_need_rank(im, 1, x.rank, x.rank);
-    int64_t group = group_of(im, x.d[1], w.d[0]);
-    if (w.d[1] * group != x.d[1])
-        low_fatal(im, 1, "a weight of %lld channels in %lld groups, the operand has %lld",
-                  (long long)w.d[1], (long long)group, (long long)x.d[1]);
     Window win = window(im, &x, w.d + 2);
     resolve_same(&win, &x);
-    Attr attr = window_attr(&win);
-    attr.group = group;
-    im->out[0] = add_bias(im, graph_node(im->g, OP_Conv, 2, in, attr));
+    im->out[0] = add_bias(im, graph_node(im->g, OP_Conv, 2, in, window_attr(im, &win)));
 }
 
 /* Pads and output dims of a transposed convolution; extra is output_padding. */
@@ -151,15 +139,10 @@ void import_conv_transpose(Import *im)
 {
     ValueId in[2] = {low_need_float(im, 0), like_operand(im, low_need(im, 1))};
     Shape x = low_need_rank(im, 0, 3, MAX_RANK), w = low_need_rank(im, 1, x.rank, x.rank);
-    if (w.d[0] != x.d[1])
-        low_fatal(im, 1, "a weight of %lld channels, the operand has %lld", (long long)w.d[0],
-                  (long long)x.d[1]);
-    int64_t group = group_of(im, x.d[1], x.d[1]);
     Window win = window(im, &x, w.d + 2);
     int64_t *out = transposed_dims(im, &win, &x);
-    Attr attr = window_attr(&win);
+    Attr attr = window_attr(im, &win);
     attr.out_dims = out;
-    attr.group = group;
     im->out[0] = add_bias(im, graph_node(im->g, OP_ConvTranspose, 2, in, attr));
 }
 
@@ -188,9 +171,9 @@ static ValueId column_major(Import *im, ValueId idx, const Shape *x)
     if (x->rank != 4)
         low_fatal(im, -1, "storage_order = 1 with other than two spatial dims");
     return g_formula(g,
-                       "i, double height, double width: place = i % (height * width);"
-                       "i - place + (place % width * height + place / width)",
-                       idx, (double)x->d[2], (double)x->d[3]);
+                     "i, double height, double width: place = i % (height * width);"
+                     "i - place + (place % width * height + place / width)",
+                     idx, (double)x->d[2], (double)x->d[3]);
 }
 
 /* What a window's sum is divided by instead of its elements, ONNX cannot say: the file computes
@@ -213,7 +196,7 @@ void import_pool(Import *im)
     ValueId x = low_need(im, 0);
     Shape s = low_need_rank(im, 0, 3, MAX_RANK);
     Window w = pool_window(im, &s);
-    Attr attr = window_attr(&w);
+    Attr attr = window_attr(im, &w);
     attr.kernel = w.kernel;
     attr.ceil_mode = im_int(im, "ceil_mode", 0) != 0;
     attr.count_include_pad = im_int(im, "count_include_pad", 0) != 0;
@@ -245,9 +228,8 @@ static ValueId root(Graph *g, ValueId s, int64_t p)
     if (p == 1)
         return s;
     return p == 2 ? low_safe_sqrt(g, s)
-                  : g_formula(g,
-                                "s, double p: zero = s == 0; zero ? 0 : Pow(zero ? 1 : s, 1 / p)",
-                                s, (double)p);
+                  : g_formula(g, "s, double p: zero = s == 0; zero ? 0 : Pow(zero ? 1 : s, 1 / p)",
+                              s, (double)p);
 }
 
 void import_global_pool(Import *im)
@@ -287,7 +269,7 @@ void import_lp_pool(Import *im)
         end[i + 2] = w.pad[w.n + i] + (im_int(im, "ceil_mode", 0) && rest ? w.stride[i] - rest : 0);
         size *= w.kernel[i];
     }
-    Attr attr = window_attr(&w);
+    Attr attr = window_attr(im, &w);
     attr.pad = arena_array(g->arena, int64_t, 2 * w.n);
     attr.kernel = w.kernel;
     attr.count_include_pad = 1;

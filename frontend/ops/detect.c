@@ -16,10 +16,10 @@ static ValueId column(Graph *g, ValueId rois, int64_t k) { return g_slice_axis(g
 typedef struct {
     Import *im;
     Graph *g;
-    Shape x;                    /* [N, C, H, W] */
-    int64_t regions, samples;   /* of a bin, in each direction */
-    ValueId image;              /* [N * H * W, C] */
-    ValueId start;              /* [R, 1, 1]: where the region's image begins in it */
+    Shape x;                  /* [N, C, H, W] */
+    int64_t regions, samples; /* of a bin, in each direction */
+    ValueId image;            /* [N * H * W, C] */
+    ValueId start;            /* [R, 1, 1]: where the region's image begins in it */
     bool shifted;
 } Align;
 
@@ -42,13 +42,13 @@ static Samples samples_along(const Align *a, ValueId from, ValueId to, int64_t b
     double *at = arena_array(a->im->arena, double, n + 1);
     for (int64_t i = 0; i < n; i++)
         at[i] = (double)(i / a->samples) + ((double)(i % a->samples) + 0.5) / (double)a->samples;
-    ValueId place = g_formula(g, "from, bin, at: from + bin * at", from,
-                                low_scale(g, extent, 1 / (double)bins),
-                                low_const_doubles(g, low_dtype(g, from), (Shape){2, {1, n}}, at));
+    ValueId place =
+        g_formula(g, "from, bin, at: from + bin * at", from, low_scale(g, extent, 1 / (double)bins),
+                  low_const_doubles(g, low_dtype(g, from), (Shape){2, {1, n}}, at));
     Samples s;
     s.inside = g_formula(g, "x, double n: x >= -1 && x <= n", place, (double)size);
     place = g_formula(g, "x, in, double last: Min(Max(in ? x : 0, 0), last)", place, s.inside,
-                        (double)size - 1);              /* no NaN becomes an index */
+                      (double)size - 1); /* no NaN becomes an index */
     s.low = g_unary(g, OP_Floor, place);
     s.high = g_formula(g, "x, double last: Min(x + 1, last)", s.low, (double)size - 1);
     s.share = g_sub(g, place, s.low);
@@ -67,9 +67,9 @@ static ValueId grid_of(Graph *g, ValueId v, int axis)
 static ValueId corner(const Align *a, ValueId row, ValueId rows, ValueId column_, ValueId columns)
 {
     Graph *g = a->g;
-    ValueId at = g_add(g, g_mul(g, g_cast(g, grid_of(g, row, 1), DT_I64),
-                                g_scalar(g, DT_I64, (double)a->x.d[3])),
-                       g_cast(g, grid_of(g, column_, 2), DT_I64));
+    ValueId at = g_add(
+        g, g_mul(g, g_cast(g, grid_of(g, row, 1), DT_I64), g_scalar(g, DT_I64, (double)a->x.d[3])),
+        g_cast(g, grid_of(g, column_, 2), DT_I64));
     int64_t last = 3;
     at = low_squeeze(g, g_add(g, at, a->start), 1, &last);
     return g_mul(g, g_gather(g, a->image, at, 0),
@@ -78,8 +78,7 @@ static ValueId corner(const Align *a, ValueId row, ValueId rows, ValueId column_
 
 static ValueId share_of(Graph *g, const Samples *s, bool high)
 {
-    return g_formula(g, high ? "in, w: in ? w : 0" : "in, w: in ? 1 - w : 0", s->inside,
-                       s->share);
+    return g_formula(g, high ? "in, w: in ? w : 0" : "in, w: in ? 1 - w : 0", s->inside, s->share);
 }
 
 /* [images, C, H, W] as [images * H * W, C], and where each region's image begins: [R, 1, 1, 1]. */
@@ -146,9 +145,9 @@ static ValueId in_bin(Graph *g, ValueId from, ValueId to, int64_t k, int64_t bin
 {
     ValueId i = g_cast(g, g_iota(g, DT_I64, 2, 1, size), low_dtype(g, from));
     return g_formula(g,
-                       "i, from, to, double k, double share: bin = Max(to - from + 1, 1) * share;"
-                       "i >= Floor(bin * k) + from && i < Ceil(bin * (k + 1)) + from",
-                       i, from, to, (double)k, 1 / (double)bins);
+                     "i, from, to, double k, double share: bin = Max(to - from + 1, 1) * share;"
+                     "i >= Floor(bin * k) + from && i < Ceil(bin * (k + 1)) + from",
+                     i, from, to, (double)k, 1 / (double)bins);
 }
 
 /* The largest of what the mask [R, size] leaves along dim `axis` of [R, C, H, W]. */
@@ -174,7 +173,7 @@ void import_max_roi_pool(Import *im)
     low_limit_nodes(im, bins[1], 20 * bins[0], "columns of bins");
     ValueId r = g_cast(g, low_stopped(g, im->in[1]), low_dtype(g, im->in[0]));
     ValueId index = g_reshape(g, g_cast(g, column(g, r, 0), DT_I64), &(Shape){1, {rois.d[0]}});
-    ValueId image = g_gather(g, im->in[0], index, 0);   /* [R, C, H, W] */
+    ValueId image = g_gather(g, im->in[0], index, 0); /* [R, C, H, W] */
     ValueId corners = low_scale(g, g_slice_axis(g, r, 1, 1, 4), im_float(im, "spatial_scale", 1));
     corners = g_formula(g, "x: Floor(x + 0.5)", corners);
     ValueId *row = arena_array(im->arena, ValueId, bins[0]),
@@ -251,8 +250,8 @@ void import_non_max_suppression(Import *im)
     ValueId sorted = graph_node(g, OP_TopK, 1, &score, (Attr){.axis = 2, .k = n, .largest = 1});
     ValueId in[3] = {g_concat(g, 4, box, 2), graph_out(g, sorted, 1),
                      g_binary(g, OP_Greater, sorted, low)};
-    ValueId best = graph_node(g, OP_Suppress, 3, in,
-                              (Attr){.k = rounds, .value = im_const_double(im, 3, 0)});
+    ValueId best =
+        graph_node(g, OP_Suppress, 3, in, (Attr){.k = rounds, .value = im_const_double(im, 3, 0)});
     taken_boxes(im, &s, best, graph_out(g, best, 1), rounds);
 }
 
@@ -261,7 +260,7 @@ void import_non_max_suppression(Import *im)
 /* Lines of a matrix, each sorted along dim 0: where its values stood, whether each is another than
  * the one before it, and which of the different ones it is. */
 typedef struct {
-    ValueId at, fresh, group;   /* [n, lines] */
+    ValueId at, fresh, group; /* [n, lines] */
 } Sorted;
 
 static Sorted sorted_lines(Graph *g, ValueId x)
@@ -273,7 +272,7 @@ static Sorted sorted_lines(Graph *g, ValueId x)
     r.at = graph_out(g, v, 1);
     ValueId one = g_slice_axis(g, v, 0, 0, n - 1), next = g_slice_axis(g, v, 0, 1, n - 1),
             same = g_binary(g, OP_Equal, one, next);
-    if (dtype_is_float(low_dtype(g, v)))                /* NaN is last, and one */
+    if (dtype_is_float(low_dtype(g, v))) /* NaN is last, and one */
         same = g_binary(g, OP_Or, same, g_unary(g, OP_IsNaN, one));
     ValueId fresh = g_cast(g, g_unary(g, OP_Not, same), DT_I64);
     fresh = g_pad(g, fresh, begin, end, PAD_CONSTANT, 1);
@@ -323,7 +322,7 @@ static void unique(Import *im, ValueId x, ValueId rows, int axis)
             first = at;
     if (im_int(im, "sorted", 1)) {
         x = g_gather(g, x, at, axis);
-    } else {                                            /* by where the first of a kind stands */
+    } else { /* by where the first of a kind stands */
         ValueId is = put_back(g, none, at, g_cast(g, fresh, DT_I64), SCATTER_NONE);
         ValueId firsts = graph_node(g, OP_Pack, 2, (ValueId[]){at, fresh}, (Attr){.axis = 0}),
                 number = graph_node(g, OP_CumSum, 1, &is, (Attr){.axis = 0});

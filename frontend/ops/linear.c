@@ -35,24 +35,12 @@ void import_gemm(Import *im)
         a = g_swap_last(g, a);
     if (im_int(im, "transB", 0))
         b = g_swap_last(g, b);
-    Shape sa = low_shape(g, a), sb = low_shape(g, b);
-    if (sa.d[1] != sb.d[0])
-        low_fatal(im, 1, "inner dimensions differ: %lld and %lld", (long long)sa.d[1],
-                  (long long)sb.d[0]);
     /* one node is rounded once: halves are added up, and c is added, in f32 */
     Dtype t = low_dtype(g, a);
     bool adds = c != NONE && beta != 0, wide = dtype_is_half(t) && (adds || alpha != 1);
     ValueId y = scaled(g, wide ? g_matmul_wide(g, a, b) : g_matmul(g, a, b), alpha);
     if (adds) {
-        Shape sc = low_shape(g, c);
-        bool ok = sc.rank <= 2;
-        for (int d = 0; ok && d < sc.rank; d++) {
-            int64_t want = (d + 2 - sc.rank) == 0 ? sa.d[0] : sb.d[1];
-            ok = sc.d[d] == 1 || sc.d[d] == want;
-        }
-        if (!ok)
-            low_fatal(im, 2, "%s does not broadcast to the product",
-                      shape_print(im->arena, low_dtype(g, c), &sc));
+        low_fits(im, 2, low_shape(g, y));
         y = g_add(g, y, scaled(g, wide ? g_cast(g, c, DT_F32) : c, beta));
     }
     im->out[0] = wide ? g_cast(g, y, t) : y;
@@ -143,14 +131,11 @@ static void take_diagonal(Graph *g, Term *t, int i, int j)
     t->n = k + 1;
 }
 
-static void diagonals(const Import *im, Term *t)
+static void diagonals(Graph *g, Term *t)
 {
-    Graph *g = im->g;
     for (int i = 0; i < t->n; i++)
         for (int j = i + 1; j < t->n; j++)
             if (t->label[i] == t->label[j]) {
-                if (low_shape(g, t->v).d[i] != low_shape(g, t->v).d[j])
-                    low_fatal(im, -1, "equation: a diagonal of two dims that differ");
                 take_diagonal(g, t, i, j);
                 i = -1;
                 break;
@@ -174,33 +159,26 @@ static void sum_out(Graph *g, Term *t, const bool *keep)
     t->n = k;
 }
 
+static int64_t size_of(const Graph *g, const Term *t, uint8_t label)
+{
+    const uint8_t *at = memchr(t->label, label, (size_t)t->n);
+    return at ? low_shape(g, t->v).d[at - t->label] : 1;
+}
+
 /* The term's dims in the order of labels; those it lacks are 1. */
 static ValueId arranged(Graph *g, const Term *t, int n, const uint8_t *order)
 {
     int64_t perm[MAX_RANK];
-    Shape s = low_shape(g, t->v), out = {.rank = n};
+    Shape out = {.rank = n};
     int k = 0;
     for (int i = 0; i < n; i++) {
         const uint8_t *at = memchr(t->label, order[i], (size_t)t->n);
-        out.d[i] = at ? s.d[at - t->label] : 1;
+        out.d[i] = size_of(g, t, order[i]);
         if (at)
             perm[k++] = at - t->label;
     }
     INSIST(k == t->n);
     return g_reshape(g, g_transpose(g, t->v, perm), &out);
-}
-
-/* [batch..., a..., b...] -> [batch..., prod a, prod b]. */
-static ValueId as_matrix(Graph *g, ValueId v, int batch, int a, int b)
-{
-    Shape s = low_shape(g, v), out = {.rank = batch + 2};
-    memcpy(out.d, s.d, (size_t)batch * sizeof *s.d);
-    out.d[batch] = out.d[batch + 1] = 1;
-    for (int i = 0; i < a; i++)
-        out.d[batch] *= s.d[batch + i];
-    for (int i = 0; i < b; i++)
-        out.d[batch + 1] *= s.d[batch + a + i];
-    return g_reshape(g, v, &out);
 }
 
 /* Labels of x and y in four classes, each in x's order (then y's). */
@@ -234,47 +212,40 @@ static int join(uint8_t *to, const Classes *c, int a, int b, int d)
     return n;
 }
 
-/* A dim of 1 stands for a repeated value: its sum over the other operand's n elements needs all of
- * them. */
-static ValueId inner_full(const Einsum *e, ValueId v, int first, int n, const uint8_t *labels)
+/* The term as [batch.., rows, columns], each of all labels of a class.  An inner dim of 1 stands
+ * for a repeated value: its sum over the other operand's elements needs all of them. */
+static ValueId as_matrix(const Einsum *e, const Term *t, const Classes *c, int rows, int columns)
 {
     Graph *g = e->im->g;
-    Shape s = low_shape(g, v);
-    for (int i = 0; i < n; i++)
-        s.d[first + i] = e->size[labels[i]];
-    return g_expand(g, v, &s);
+    uint8_t order[4 * MAX_RANK];
+    const int n = join(order, c, BATCH, rows, columns), nb = c->n[BATCH], cut = nb + c->n[rows];
+    ValueId v = arranged(g, t, n, order);
+    Shape s = low_shape(g, v), matrix = s;
+    for (int i = rows == INNER ? nb : cut; i < (rows == INNER ? cut : n); i++)
+        s.d[i] = e->size[order[i]];
+    matrix.rank = nb + 2;
+    matrix.d[nb] = shape_between(&s, nb, cut);
+    matrix.d[nb + 1] = shape_between(&s, cut, n);
+    return g_reshape(g, g_expand(g, v, &s), &matrix);
 }
 
 static void contract(const Einsum *e, Term *x, const Term *y, const bool *keep)
 {
     Graph *g = e->im->g;
     Classes c = classify(x, y, keep);
-    uint8_t lo[4 * MAX_RANK], ro[4 * MAX_RANK], out[4 * MAX_RANK];
-    int ln = join(lo, &c, BATCH, LEFT, INNER), rn = join(ro, &c, BATCH, INNER, RIGHT);
-    int n = join(out, &c, BATCH, LEFT, RIGHT), nb = c.n[BATCH];
-    if (n > MAX_RANK || nb + 2 > MAX_RANK)
+    uint8_t out[4 * MAX_RANK];
+    const int n = join(out, &c, BATCH, LEFT, RIGHT);
+    if (n > MAX_RANK || c.n[BATCH] + 2 > MAX_RANK)
         low_fatal(e->im, -1, "equation: more than %d dims", MAX_RANK);
-    ValueId l = arranged(g, x, ln, lo), r = arranged(g, y, rn, ro);
-    Shape whole = {.rank = n}, sl = low_shape(g, l), sr = low_shape(g, r);
-    for (int i = 0; i < nb; i++)
-        whole.d[i] = low_max(sl.d[i], sr.d[i]);
-    for (int i = 0; i < c.n[LEFT]; i++)
-        whole.d[nb + i] = sl.d[nb + i];
-    for (int i = 0; i < c.n[RIGHT]; i++)
-        whole.d[nb + c.n[LEFT] + i] = sr.d[nb + c.n[INNER] + i];
     if (c.n[INNER] == 0) {
-        Shape a = whole, b = whole;
-        for (int i = 0; i < n; i++) {
-            a.d[i] = i < nb + c.n[LEFT] ? sl.d[i] : 1;
-            b.d[i] = i < nb ? sr.d[i] : i < nb + c.n[LEFT] ? 1 : whole.d[i];
-        }
-        x->v = g_mul(g, g_reshape(g, l, &a), g_reshape(g, r, &b));
+        x->v = g_mul(g, arranged(g, x, n, out), arranged(g, y, n, out));
     } else {
-        l = inner_full(e, l, nb + c.n[LEFT], c.n[INNER], c.at[INNER]);
-        r = inner_full(e, r, nb, c.n[INNER], c.at[INNER]);
-        ValueId p = g_matmul(g, as_matrix(g, l, nb, c.n[LEFT], c.n[INNER]),
-                             as_matrix(g, r, nb, c.n[INNER], c.n[RIGHT]));
-        x->v = g_reshape(g, p, &whole);
+        Shape whole = {.rank = n};
+        for (int i = 0; i < n; i++)
+            whole.d[i] = low_max(size_of(g, x, out[i]), size_of(g, y, out[i]));
+        x->v = g_reshape(
+            g, g_matmul(g, as_matrix(e, x, &c, LEFT, INNER), as_matrix(e, y, &c, INNER, RIGHT)),
+            &whole);
     }
     memcpy(x->label, out, (size_t)n);
     x->n = n;
@@ -352,7 +323,7 @@ void import_einsum(Import *im)
     e->im = im;
     parse_equation(e, t, &out);
     for (uint32_t i = 0; i < im->nin; i++)
-        diagonals(im, &t[i]);
+        diagonals(g, &t[i]);
     for (uint32_t i = 0; i < im->nin; i++) {
         bool later[LABELS] = {0}, mine[LABELS] = {0};
         for (int d = 0; d < out.n; d++)

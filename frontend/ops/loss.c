@@ -19,7 +19,7 @@ static ValueId smoothed(Import *im, ValueId loss, ValueId logp, double s)
     if (im_in(im, 2) != NONE)
         logp = g_mul(g, logp, low_channels(im, 2, shape.d[1], shape.rank));
     return g_formula(g, "loss, all, double s, double n: loss * (1 - s) + all * (-s / n)", loss,
-                       low_reduce(g, OP_ReduceSum, logp, 1), s, (double)shape.d[1]);
+                     low_reduce(g, OP_ReduceSum, logp, 1), s, (double)shape.d[1]);
 }
 
 /* One loss for each target, those that count by the reduction; `w`: what a mean divides by,
@@ -44,14 +44,6 @@ static ValueId reduced(Import *im, ValueId loss, ValueId w)
     return g_reshape(g, sum, &scalar);
 }
 
-static void need_weights(Import *im, int64_t classes)
-{
-    ValueId weight = im_in(im, 2);
-    Shape s = weight == NONE ? (Shape){0} : low_shape(im->g, weight);
-    if (weight != NONE && (s.rank != 1 || s.d[0] != classes))
-        low_fatal(im, 2, "one weight for each of %lld classes is needed", (long long)classes);
-}
-
 /* The target is a distribution over the classes, of the scores' shape, which no ONNX text has and
  * both of PyTorch's exporters write: loss = sum -weight[c] * target[c] * logp[c].  None is ignored,
  * and the mean divides by their number, whatever their weights. */
@@ -59,7 +51,6 @@ static ValueId of_probabilities(Import *im, ValueId logp, double smoothing)
 {
     Graph *g = im->g;
     Shape s = low_shape(g, logp);
-    need_weights(im, s.d[1]);
     ValueId all = g_mul(g, g_cast(g, im_in(im, 1), low_dtype(g, logp)), logp);
     if (im_in(im, 2) != NONE)
         all = g_mul(g, all, low_channels(im, 2, s.d[1], s.rank));
@@ -71,18 +62,13 @@ static ValueId negative_log_likelihood(Import *im, ValueId logp, double smoothin
 {
     Graph *g = im->g;
     ValueId target = low_need(im, 1), weight = im_in(im, 2), counts = NONE, w = NONE;
-    Shape s = low_shape(g, logp), ts = low_shape(g, target);
-    Dtype tt = low_dtype(g, target);
-    bool ok = s.rank >= 2 && ts.rank == s.rank - 1 && (tt == DT_I32 || tt == DT_I64);
-    for (int d = 0; ok && d < ts.rank; d++)
-        ok = ts.d[d] == s.d[d + (d > 0)];
-    if (!ok)
-        low_fatal(im, 1, "a target %s for scores %s", shape_print(im->arena, tt, &ts),
-                  shape_print(im->arena, low_dtype(g, logp), &s));
-    need_weights(im, s.d[1]);
+    Shape s = low_need_rank(im, 0, 2, MAX_RANK);
+    low_expect(im, 1, shape_without(&s, 1));
+    if (weight != NONE)
+        low_expect(im, 2, (Shape){1, {s.d[1]}});
     if (im_has(im, "ignore_index")) {
         ValueId out = g_formula(g, "target, double ignored: target == ignored", target,
-                                  (double)im_int(im, "ignore_index", 0));
+                                (double)im_int(im, "ignore_index", 0));
         target = g_formula(g, "out, target: out ? 0 : target", out, target);
         counts = g_unary(g, OP_Not, out);
     }
@@ -98,8 +84,7 @@ static ValueId negative_log_likelihood(Import *im, ValueId logp, double smoothin
         loss = smoothed(im, loss, logp, smoothing);
     if (counts != NONE) {
         loss = g_formula(g, "counts, loss: counts ? loss : 0", counts, loss);
-        w = g_formula(g, "counts, w: counts ? w : 0", counts,
-                        w == NONE ? g_like(g, logp, 1) : w);
+        w = g_formula(g, "counts, w: counts ? w : 0", counts, w == NONE ? g_like(g, logp, 1) : w);
     }
     return reduced(im, loss, w);
 }

@@ -62,13 +62,14 @@ void import_nary(Import *im)
  */
 static ValueId small_power(const Import *im, ValueId x, double p)
 {
-    static const struct { double p; bool whole; const char *text; } forms[] = {
-        {1, true, "x: x"},
-        {2, true, "x: x * x"},
-        {3, true, "x: x * x * x"},
-        {-0.5, false, "x: 1 / Sqrt(x)"},
-        {-1, false, "x: 1 / x"},
-        {-2, false, "x: 1 / (x * x)"},
+    static const struct {
+        double p;
+        bool whole;
+        const char *text;
+    } forms[] = {
+        {1, true, "x: x"},         {2, true, "x: x * x"},
+        {3, true, "x: x * x * x"}, {-0.5, false, "x: 1 / Sqrt(x)"},
+        {-1, false, "x: 1 / x"},   {-2, false, "x: 1 / (x * x)"},
     };
     bool is_float = dtype_is_float(low_dtype(im->g, x));
     for (size_t i = 0; i < sizeof forms / sizeof *forms; i++)
@@ -131,12 +132,7 @@ static ValueId bound(const Import *im, uint32_t i, const char *name)
         return g_like(g, im->in[0], im_float(im, name, 0));
     if (b == NONE)
         return NONE;
-    Shape s = low_shape(g, b), scalar = {0};
-    if (shape_elements(&s) != 1)
-        low_fatal(im, (int)i, "the bound must be a scalar");
-    if (low_dtype(g, b) != low_dtype(g, im->in[0]))
-        low_fatal(im, (int)i, "the bound has another type than the operand");
-    return g_reshape(g, b, &scalar);
+    return g_reshape(g, b, &(Shape){0});
 }
 
 /* First the lower bound, then the upper, which so wins where they cross. */
@@ -166,9 +162,7 @@ void import_clip(Import *im)
 /* The exponential of a branch that is not taken sees no positive number. */
 static const Activation activations[] = {
     {"Affine", {{"alpha", 1}, {"beta", 0}}, "x, double a, double b: a * x + b"},
-    {"Celu",
-     {{"alpha", 1}},
-     "x, double a: up = x > 0; up ? x : a * (Exp((up ? 0 : x) / a) - 1)"},
+    {"Celu", {{"alpha", 1}}, "x, double a: up = x > 0; up ? x : a * (Exp((up ? 0 : x) / a) - 1)"},
     {"Elu", {{"alpha", 1}}, "x, double a: up = x > 0; up ? x : a * (Exp(up ? 0 : x) - 1)"},
     {"HardSigmoid",
      {{"alpha", 0.2}, {"beta", 0.5}},
@@ -204,6 +198,7 @@ const Activation *low_activation(const char *name)
 static ValueId activated(const Import *im, ValueId x)
 {
     const Activation *of = low_activation(im->op_type);
+    INSIST(of);
     double number[ACTIVATION_NUMBERS] = {0};
     for (int i = 0; i < ACTIVATION_NUMBERS && of->number[i].name; i++)
         number[i] = im_float(im, of->number[i].name, of->number[i].dflt);
@@ -212,7 +207,10 @@ static ValueId activated(const Import *im, ValueId x)
     return g_formula(im->g, of->text, x, number[0], number[1]);
 }
 
-void import_activation(Import *im) { im->out[0] = low_narrow(im, activated(im, low_need_wide(im, 0))); }
+void import_activation(Import *im)
+{
+    im->out[0] = low_narrow(im, activated(im, low_need_wide(im, 0)));
+}
 
 /* In the operand's own type, also where that is a half. */
 void import_own_activation(Import *im)
@@ -250,7 +248,7 @@ void import_swiglu(Import *im)
 {
     ValueId x = low_need_wide(im, 0), y = low_need_wide(im, 1);
     im->out[0] = low_narrow(im, g_formula(im->g, "x, y, double a: x * Sigmoid(a * x) * y", x, y,
-                                            im_float(im, "alpha", 1)));
+                                          im_float(im, "alpha", 1)));
 }
 
 /* ---- Softmax and its kin ---- */

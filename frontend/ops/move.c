@@ -11,37 +11,27 @@ void import_reshape(Import *im)
 {
     Graph *g = im->g;
     ValueId x = low_need(im, 0);
-    Shape s = low_shape(g, x), out = {0};
-    int64_t *dims, n, known = 1, total = shape_elements(&s);
+    Shape s = low_shape(g, x);
+    int64_t *dims, n, total = shape_elements(&s);
     bool allowzero = im_int(im, "allowzero", 0) != 0;
     int infer = -1;
     if (!low_ints_either(im, "shape", 1, &dims, &n))
         low_fatal(im, 1, "the new shape is missing");
-    if (n > MAX_RANK)
-        low_fatal(im, 1, "%lld dims, at most %d are supported", (long long)n, MAX_RANK);
-    out.rank = (int)n;
+    Shape out = low_dims(im, 1, dims, n, -1);
     for (int d = 0; d < out.rank; d++) {
-        out.d[d] = dims[d];
-        if (dims[d] == 0 && !allowzero) {
+        if (out.d[d] == 0 && !allowzero) {
             if (d >= s.rank)
                 low_fatal(im, 1, "dim %d is copied from an operand of rank %d", d, s.rank);
             out.d[d] = s.d[d];
         }
-        if (dims[d] < -1)
-            low_fatal(im, 1, "dim %d is %lld", d, (long long)dims[d]);
         if (dims[d] == -1 && infer >= 0)
             low_fatal(im, 1, "two dims are -1");
         if (dims[d] == -1)
             infer = d, out.d[d] = 1;
     }
-    known = shape_elements(&out);
-    if (infer >= 0 && known > 0)
-        out.d[infer] = total / known;
-    if (infer >= 0 && known == 0)
-        out.d[infer] = 0;
-    if (shape_elements(&out) != total)
-        low_fatal(im, 1, "%s does not reshape to %s", shape_print(im->arena, low_dtype(g, x), &s),
-                  shape_print(im->arena, low_dtype(g, x), &out));
+    const int64_t known = shape_elements(&out);
+    if (infer >= 0)
+        out.d[infer] = known > 0 ? total / known : 0;
     im->out[0] = g_reshape(g, x, &out);
 }
 
@@ -117,7 +107,6 @@ void import_transpose(Import *im)
     if (im_ints(im, "perm", &given, &n)) {
         if (n != rank)
             low_fatal(im, -1, "perm has %d entries for rank %d", n, rank);
-        low_axes(im, given, n, rank);
         for (int d = 0; d < rank; d++)
             perm[d] = low_axis(im, given[d], rank);
     }
@@ -129,21 +118,10 @@ void import_expand(Import *im)
 {
     Graph *g = im->g;
     ValueId x = low_need(im, 0);
-    Shape s = low_shape(g, x), out = {0};
     int64_t *dims, n;
     im_const_ints(im, 1, &dims, &n);
-    if (n > MAX_RANK)
-        low_fatal(im, 1, "%lld dims, at most %d are supported", (long long)n, MAX_RANK);
-    out.rank = (int)low_max(n, s.rank);
-    for (int d = 0; d < out.rank; d++) {
-        int from = d - (out.rank - s.rank), to = d - (out.rank - (int)n);
-        int64_t have = from >= 0 ? s.d[from] : 1, want = to >= 0 ? dims[to] : 1;
-        if (want < 0 || (have != want && have != 1 && want != 1))
-            low_fatal(im, 1, "dim %d: %lld does not broadcast to %lld", d, (long long)have,
-                      (long long)want);
-        out.d[d] = have == 1 ? want : have;
-    }
-    im->out[0] = g_expand(g, x, &out);
+    const Shape to = low_dims(im, 1, dims, n, 0);
+    im->out[0] = g_expand(g, x, &to);
 }
 
 /* ---- Slice, Split, Concat, Pad ---- */
@@ -190,10 +168,9 @@ void import_slice(Import *im)
     int64_t start[MAX_RANK] = {0}, size[MAX_RANK], step[MAX_RANK];
     for (int d = 0; d < s.rank; d++)
         size[d] = s.d[d], step[d] = 1;
-    if (some)
-        low_axes(im, axes, n, s.rank);
+    const int *which = low_which(im, some ? axes : NULL, n, s.rank);
     for (int64_t i = 0; i < n; i++) {
-        int d = some ? low_axis(im, axes[i], s.rank) : (int)i;
+        int d = which[i];
         start[d] = starts[i];
         step[d] = steps ? steps[i] : 1;
         if (step[d] == 0)
@@ -299,43 +276,25 @@ void import_pad(Import *im)
     if (!low_ints_either(im, "pads", 1, &pads, &n))
         low_fatal(im, 1, "the pads are missing");
     double value = im->opset >= 11 ? im_const_double(im, 2, 0) : im_float(im, "value", 0);
-    if (im_in(im, 3) != NONE) {
+    if (im_in(im, 3) != NONE)
         im_const_ints(im, 3, &axes, &na);
-        low_axes(im, axes, na, rank);
-    }
+    const int *which = low_which(im, axes, na, rank);
     if (n != 2 * na)
         low_fatal(im, 1, "%lld pads for %lld dims", (long long)n, (long long)na);
-    for (int64_t i = 0; i < na; i++) {
-        int d = axes ? low_axis(im, axes[i], rank) : (int)i;
-        begin[d] = pads[i];
-        end[d] = pads[na + i];
-    }
+    for (int64_t i = 0; i < na; i++)
+        begin[which[i]] = pads[i], end[which[i]] = pads[na + i];
     x = pad_cut(im, x, begin, end);
-    Shape s = low_shape(g, x);
-    for (int d = 0; d < rank; d++) {
-        int64_t room = mode == PAD_REFLECT ? s.d[d] - 1 : mode == PAD_WRAP ? s.d[d] : INT64_MAX / 4;
-        if (begin[d] > room || end[d] > room || (mode == PAD_EDGE && s.d[d] == 0))
-            low_fatal(im, 1, "dim %d of %lld is padded by %lld and %lld", d, (long long)s.d[d],
-                      (long long)begin[d], (long long)end[d]);
-    }
     im->out[0] = g_pad(g, x, begin, end, mode, value);
 }
 
 /* ---- gathers and scatters ---- */
 
-static void need_index(const Import *im, uint32_t i)
-{
-    Dtype t = low_dtype(im->g, low_need(im, i));
-    if (t != DT_I32 && t != DT_I64)
-        low_fatal(im, (int)i, "indices of type %s", dtype_name(t));
-}
-
 /* What the gradient of an embedding is divided by, no node of the file says. */
 static void need_plain_gradient(const Import *im)
 {
     double scaled;
-    if (im->training &&
-        im_told(im, "aten.embedding.default", 3, "scale_grad_by_freq", &scaled) && scaled != 0)
+    if (im->training && im_told(im, "aten.embedding.default", 3, "scale_grad_by_freq", &scaled) &&
+        scaled != 0)
         low_fatal(im, -1, "scale_grad_by_freq, which the model's embedding has, is not supported");
 }
 
@@ -345,17 +304,16 @@ void import_gather(Import *im)
 {
     Graph *g = im->g;
     ValueId x = low_need(im, 0), index = low_need(im, 1);
-    need_index(im, 1);
     Shape s = low_shape(g, x), is = low_shape(g, index), out = {0};
     int axis = low_axis(im, im_int(im, "axis", 0), s.rank);
     int64_t *given, n;
-    if (s.rank + is.rank - 1 > MAX_RANK)
-        low_fatal(im, -1, "more than %d dims", MAX_RANK);
     need_plain_gradient(im);
     int64_t row = axis == 0 ? im_padding_row(im) : -1;
     if (row >= s.d[0])
         row = -1;
-    if (row >= 0 || !g_const_ints(g, index, im->arena, &given, &n)) {
+    const Dtype t = low_dtype(g, index);
+    if (row >= 0 || (t != DT_I32 && t != DT_I64) ||
+        !g_const_ints(g, index, im->arena, &given, &n)) {
         im->out[0] = graph_node(g, OP_Gather, 2, (ValueId[]){x, index},
                                 (Attr){.axis = axis, .padding_row = row + 1});
         return;
@@ -384,7 +342,6 @@ void import_array_feature_extractor(Import *im)
 {
     Graph *g = im->g;
     Shape s = low_shape(g, low_need(im, 0)), n = low_shape(g, low_need(im, 1));
-    need_index(im, 1);
     if (s.rank == 0)
         low_fatal(im, 0, "ArrayFeatureExtractor of a number");
     Shape pick = shape_of(1, shape_elements(&n)), matrix = shape_of(2, (int64_t)1, pick.d[0]);
@@ -397,7 +354,6 @@ void import_array_feature_extractor(Import *im)
 void import_axis(Import *im)
 {
     ValueId in[2] = {low_need(im, 0), low_need(im, 1)};
-    need_index(im, 1);
     int axis = low_axis(im, im_int(im, "axis", 0), low_shape(im->g, in[0]).rank);
     im->out[0] = graph_node(im->g, im->op, 2, in, (Attr){.axis = axis});
 }
@@ -406,10 +362,6 @@ void import_gather_nd(Import *im)
 {
     ValueId in[2] = {low_need(im, 0), low_need(im, 1)};
     int64_t batch = im_int(im, "batch_dims", 0);
-    Shape s = low_shape(im->g, in[0]), is = low_shape(im->g, in[1]);
-    need_index(im, 1);
-    if (is.rank < 1 || batch < 0 || batch >= low_min(s.rank, is.rank))
-        low_fatal(im, -1, "batch_dims is out of range");
     im->out[0] = graph_node(im->g, OP_GatherND, 2, in, (Attr){.batch_dims = batch});
 }
 
@@ -417,9 +369,7 @@ void import_scatter(Import *im)
 {
     static const int modes[] = {SCATTER_NONE, SCATTER_ADD, SCATTER_MUL, SCATTER_MAX, SCATTER_MIN};
     ValueId in[3] = {low_need(im, 0), low_need(im, 1), low_need(im, 2)};
-    Attr attr = {.reduction =
-                     modes[low_choice(im, "reduction", "none", "none add mul max min")]};
-    need_index(im, 1);
+    Attr attr = {.reduction = modes[low_choice(im, "reduction", "none", "none add mul max min")]};
     if (attr.reduction == SCATTER_NONE && im_means(im)) {
         diag_hint("compute it as index_add of the values divided by index_add of ones");
         low_fatal(im, -1,
@@ -432,7 +382,7 @@ void import_scatter(Import *im)
                   "max_norm changes the embedding's table in place when it is read, which is not "
                   "supported");
     }
-    Op op = im->op == OP_Scatter ? OP_ScatterElements : im->op;     /* its name before opset 11 */
+    Op op = im->op == OP_Scatter ? OP_ScatterElements : im->op; /* its name before opset 11 */
     if (op == OP_ScatterElements)
         attr.axis = low_axis(im, im_int(im, "axis", 0), low_shape(im->g, in[0]).rank);
     im->out[0] = graph_node(im->g, op, 3, in, attr);
@@ -486,8 +436,8 @@ void import_depth_to_space(Import *im)
     static const int64_t perm[2][6] = {{0, 3, 4, 1, 5, 2}, {0, 1, 4, 2, 5, 3}};
     Shape apart = crd ? shape_of(6, s.d[0], c, b, b, s.d[2], s.d[3])
                       : shape_of(6, s.d[0], b, b, c, s.d[2], s.d[3]);
-    im->out[0] = shuffle(im->g, im->in[0], apart, perm[crd],
-                         shape_of(4, s.d[0], c, s.d[2] * b, s.d[3] * b));
+    im->out[0] =
+        shuffle(im->g, im->in[0], apart, perm[crd], shape_of(4, s.d[0], c, s.d[2] * b, s.d[3] * b));
 }
 
 void import_space_to_depth(Import *im)

@@ -53,21 +53,6 @@ static ValueId affine(Graph *g, ValueId y, ValueId scale, ValueId shift)
     return y;
 }
 
-/* The scale or bias of a norm over trailing axes must not make the result larger than x. */
-static void fits(const Import *im, uint32_t i, Shape s)
-{
-    ValueId v = im_in(im, i);
-    if (v == NONE)
-        return;
-    Shape p = low_shape(im->g, v);
-    bool ok = p.rank <= s.rank;
-    for (int d = 0; ok && d < p.rank; d++)
-        ok = p.d[d] == 1 || p.d[d] == s.d[s.rank - p.rank + d];
-    if (!ok)
-        low_fatal(im, (int)i, "%s does not broadcast to the operand's %s",
-                  shape_print(im->arena, DT_F32, &p), shape_print(im->arena, DT_F32, &s));
-}
-
 /* LayerNormalization and RMSNormalization, over the dims from the axis on. */
 void import_layer_normalization(Import *im)
 {
@@ -78,7 +63,7 @@ void import_layer_normalization(Import *im)
     int n, axis = low_axis(im, im_int(im, "axis", -1), s.rank);
     int64_t *axes = axes_from(im, axis, s.rank, &n);
     for (uint32_t i = 1; i < (layer ? 3 : 2); i++)
-        fits(im, i, s);
+        low_fits(im, i, s);
     Moments m = moments(g, x, n, axes, im_float(im, "epsilon", 1e-5), layer);
     im->out[0] = low_narrow(im, affine(g, g_mul(g, m.diff, m.rstd), scale, shift));
     if (layer && im_wanted(im, 1))
@@ -92,7 +77,8 @@ void import_layer_normalization(Import *im)
 void import_group_normalization(Import *im)
 {
     Graph *g = im->g;
-    const bool instance = im->op == OP_InstanceNormalization, by_group = !instance && im->opset < 21;
+    const bool instance = im->op == OP_InstanceNormalization,
+               by_group = !instance && im->opset < 21;
     ValueId x = low_need_wide(im, 0);
     Shape s = low_need_rank(im, 0, instance ? 3 : 2, MAX_RANK), grouped = s;
     int64_t groups = instance ? s.d[1] : im_int(im, "num_groups", 0);
@@ -141,9 +127,9 @@ void import_lrn(Import *im)
     ValueId padded = g_pad(g, low_square(g, x), begin, end, PAD_CONSTANT, 0), sum = NONE;
     for (int64_t i = 0; i < size; i++)
         sum = low_plus(g, sum, g_slice_axis(g, padded, 1, i, s.d[1]));
-    im->out[0] = g_formula(
-        g, "x, sum, double a, double bias, double beta: x * Pow(sum * a + bias, -beta)", x, sum,
-        alpha / (double)size, bias, beta);
+    im->out[0] =
+        g_formula(g, "x, sum, double a, double bias, double beta: x * Pow(sum * a + bias, -beta)",
+                  x, sum, alpha / (double)size, bias, beta);
 }
 
 /* x / |x| along one axis; 0 where the norm is 0. */
@@ -257,7 +243,7 @@ void import_batch_normalization(Import *im)
     if (trains && im->training) {
         ValueId in[2] = {train_form(im, x, s.rank, s.d[1], eps, momentum), eval};
         im->out[0] = low_narrow(im, graph_node(g, OP_Phase, 2, in, (Attr){0}));
-    } else {                            /* statistics that nothing moves, if a file names them */
+    } else { /* statistics that nothing moves, if a file names them */
         for (uint32_t i = 1; i < im->nout && i < 5; i++)
             im->out[i] = im->in[i % 2 ? 3 : 4];
     }

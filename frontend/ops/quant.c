@@ -98,7 +98,7 @@ static ValueId quantised(Graph *g, ValueId x, ValueId scale, ValueId zero, Range
     if (zero != NONE)
         q = g_add(g, q, g_cast(g, zero, low_dtype(g, x)));
     return g_formula(g, "q, double least, double most: Min(Max(q, least), most)", q, r.least,
-                       r.most);
+                     r.most);
 }
 
 /* ---- QuantizeLinear, DequantizeLinear ---- */
@@ -147,9 +147,9 @@ static bool was_quantised(const Graph *g, ValueId v, Quantised *out)
 static ValueId straight(Graph *g, const Quantised *n, ValueId scale)
 {
     return g_formula(g,
-                       "x, raw, scale, was, double least, double most:"
-                       "raw >= least && raw <= most ? (x - StopGradient(x)) * (scale / was) : 0",
-                       n->x, n->raw, scale, n->scale, n->range.least, n->range.most);
+                     "x, raw, scale, was, double least, double most:"
+                     "raw >= least && raw <= most ? (x - StopGradient(x)) * (scale / was) : 0",
+                     n->x, n->raw, scale, n->scale, n->range.least, n->range.most);
 }
 
 void import_dequantize_linear(Import *im)

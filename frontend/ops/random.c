@@ -35,14 +35,9 @@ static ValueId like_of(const Import *im)
     int n;
     if (im->nin > 0)
         return low_need(im, 0);
-    if (!im_ints(im, "shape", &at, &n) || n > MAX_RANK)
-        low_fatal(im, -1, "attribute 'shape', of at most %d dims, is needed", MAX_RANK);
-    Shape s = {.rank = n};
-    for (int d = 0; d < n; d++) {
-        if (at[d] < 0)
-            low_fatal(im, -1, "a dim of %lld", (long long)at[d]);
-        s.d[d] = at[d];
-    }
+    if (!im_ints(im, "shape", &at, &n))
+        low_fatal(im, -1, "attribute 'shape' is missing");
+    const Shape s = low_dims(im, -1, at, n, 0);
     return g_full(im->g, DT_F32, &s, 0);
 }
 
@@ -70,7 +65,7 @@ static Dtype drawn_type(const Import *im, Dtype t)
 static ValueId moved(Graph *g, ValueId x, double scale, double shift)
 {
     return g_formula(g, shift == 0 ? "x, double k: x * k" : "x, double k, double d: x * k + d", x,
-                       scale, shift);
+                     scale, shift);
 }
 
 void import_random_uniform(Import *im)
@@ -89,8 +84,7 @@ void import_random_normal(Import *im)
     Dtype t = type_of(im), drawn = drawn_type(im, t);
     ValueId like = like_of(im), u = draw(im, like, drawn, 0), v = draw(im, like, drawn, 1);
     ValueId z = g_formula(g, "u, v: Sqrt(Log(u) * -2) * Cos(v * 6.283185307179586)", u, v);
-    im->out[0] =
-        g_cast(g, moved(g, z, im_float(im, "scale", 1), im_float(im, "mean", 0)), t);
+    im->out[0] = g_cast(g, moved(g, z, im_float(im, "scale", 1), im_float(im, "mean", 0)), t);
 }
 
 void import_bernoulli(Import *im)

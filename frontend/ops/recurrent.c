@@ -397,8 +397,7 @@ static void recurrent(Import *im, int gates, int functions, State (*step)(Layer 
     check_operands(&l);
     l.clip = im_float(im, "clip", 0);
     l.live = live_steps(&l);
-    bool batch_first = im_int(im, "layout", 0) != 0,
-         reverse = direction_of(im) == REVERSE;
+    bool batch_first = im_int(im, "layout", 0) != 0, reverse = direction_of(im) == REVERSE;
     ValueId x = batch_first ? g_transpose(g, im->in[0], (const int64_t[]){1, 0, 2}) : im->in[0];
     ValueId y[2], h[2], c[2];
     for (l.direction = 0; l.direction < l.directions; l.direction++) {

@@ -170,13 +170,12 @@ static ValueId resize_axis(const Import *im, const Mode *m, const Axis *a, Value
     }
     if (m->coord != TF_CROP)
         return x;
-    Shape s = {.rank = low_shape(g, x).rank};
     uint8_t *outside = arena_array(g->arena, uint8_t, a->out + 1);
-    for (int d = 0; d < s.rank; d++)
-        s.d[d] = d == axis ? a->out : 1;
     for (int64_t i = 0; i < a->out; i++)
         outside[i] = source(m, a, i) < 0 || source(m, a, i) > (double)(a->in - 1);
-    return g_where(g, low_const(g, DT_BOOL, s, outside), g_like(g, x, m->outside_value), x);
+    ValueId out = low_const(g, DT_BOOL, shape_of(1, a->out), outside);
+    return g_formula(g, "out, x, double other: out ? other : x",
+                     low_line(g, out, axis, low_shape(g, x).rank), x, m->outside_value);
 }
 
 /* The numbers of a constant float operand; false when it is absent or empty. */
@@ -201,8 +200,8 @@ static bool const_doubles(const Import *im, uint32_t i, double **at, int64_t *n)
  * not_smaller. */
 static void keep_aspect(const Import *im, Axis *axis, int n, const int *which)
 {
-    int policy = low_choice(im, "keep_aspect_ratio_policy", "stretch",
-                            "stretch not_larger not_smaller");
+    int policy =
+        low_choice(im, "keep_aspect_ratio_policy", "stretch", "stretch not_larger not_smaller");
     double scale = policy == 1 ? (double)INFINITY : 0;
     if (policy == 0)
         return;
@@ -268,7 +267,7 @@ static void pytorch_antialias(const Import *im, Mode *m, Axis *axis, int rank)
         else if (im_told(im, target, 3 + k, k ? "scales_w" : "scales_h", &told) && told > 0)
             a->scale = told;
         if (a->out == 1 && m->coord == ALIGN_CORNERS)
-            a->scale = (double)INFINITY;                /* the first pixel */
+            a->scale = (double)INFINITY; /* the first pixel */
     }
     if (m->coord == ALIGN_CORNERS)
         m->coord = HALF_PIXEL;
@@ -280,17 +279,13 @@ void import_resize(Import *im)
     Shape s = low_shape(im->g, x);
     Mode m = read_mode(im);
     Axis axis[MAX_RANK];
-    int which[MAX_RANK], n = s.rank, given_n;
+    int n = s.rank;
     int64_t *given, nr;
     double *roi;
     for (int d = 0; d < s.rank; d++)
-        axis[d] = (Axis){s.d[d], s.d[d], 1, {0, 1}}, which[d] = d;
-    if (im->opset >= 18 && im_ints(im, "axes", &given, &given_n)) {
-        low_axes(im, given, given_n, s.rank);
-        n = given_n;
-        for (int i = 0; i < n; i++)
-            which[i] = low_axis(im, given[i], s.rank);
-    }
+        axis[d] = (Axis){s.d[d], s.d[d], 1, {0, 1}};
+    const bool named = im->opset >= 18 && im_ints(im, "axes", &given, &n);
+    const int *which = low_which(im, named ? given : NULL, n, s.rank);
     read_sizes(im, axis, n, which);
     if (m.pytorch && m.antialias && s.rank == 4)
         pytorch_antialias(im, &m, axis, s.rank);

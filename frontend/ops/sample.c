@@ -39,9 +39,9 @@ static ValueId reflect(const Sampler *s, ValueId x, int64_t size)
     if (span == 0)
         return g_formula(s->g, "x: x * 0", x);
     return g_formula(s->g,
-                       "x, double low, double span: d = Abs(x - low); over = Fmod(d, span);"
-                       "(Fmod(Floor(d / span), 2) == 1 ? span - over : over) + low",
-                       x, low, span);
+                     "x, double low, double span: d = Abs(x - low); over = Fmod(d, span);"
+                     "(Fmod(Floor(d / span), 2) == 1 ? span - over : over) + low",
+                     x, low, span);
 }
 
 static ValueId padded(const Sampler *s, ValueId x, int64_t size)
@@ -59,9 +59,9 @@ static ValueId place(const Sampler *s, ValueId grid, int d)
     int last = s->spatial + 1;
     ValueId x = g_reshape(g, g_slice_axis(g, grid, last, s->spatial - 1 - d, 1), &flat);
     return g_formula(g,
-                       s->align ? "x, double n: (x + 1) * ((n - 1) / 2)"
-                                : "x, double n: ((x + 1) * n - 1) * 0.5",
-                       x, (double)s->size[d]);
+                     s->align ? "x, double n: (x + 1) * ((n - 1) / 2)"
+                              : "x, double n: ((x + 1) * n - 1) * 0.5",
+                     x, (double)s->size[d]);
 }
 
 /* ---- neighbours ---- */
@@ -83,9 +83,8 @@ static ValueId taken(const Sampler *s, const Neighbour *n)
             ValueId in = g_formula(g, "x, double most: x >= 0 && x <= most", x, size - 1);
             inside = inside == NONE ? in : g_binary(g, OP_And, inside, in);
         }
-        index = index == NONE
-                    ? i
-                    : g_formula(g, "index, i, double n: index * n + i", index, i, size);
+        index =
+            index == NONE ? i : g_formula(g, "index, i, double n: index * n + i", index, i, size);
     }
     ValueId in[2] = {s->image, g_expand(g, index, &s->index)};
     ValueId y = graph_node(g, OP_GatherElements, 2, in, (Attr){.axis = 2});

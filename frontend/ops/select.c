@@ -41,18 +41,14 @@ void import_cumprod(Import *im)
 void import_reverse_sequence(Import *im)
 {
     Graph *g = im->g;
-    Shape s = low_need_rank(im, 0, 2, MAX_RANK), lens = low_need_rank(im, 1, 1, 1),
-          line = {.rank = s.rank};
+    Shape s = low_need_rank(im, 0, 2, MAX_RANK), lens = low_need_rank(im, 1, 1, 1);
     int batch = low_axis(im, im_int(im, "batch_axis", 1), s.rank),
         time = low_axis(im, im_int(im, "time_axis", 0), s.rank);
     if (batch == time || lens.d[0] != s.d[batch])
         low_fatal(im, 1, "one length for each of %lld samples is needed", (long long)s.d[batch]);
-    for (int d = 0; d < s.rank; d++)
-        line.d[d] = d == batch ? s.d[batch] : 1;
-    ValueId n = g_reshape(g, g_cast(g, im->in[1], DT_I64), &line),
+    ValueId n = low_line(g, g_cast(g, im->in[1], DT_I64), batch, s.rank),
             t = g_iota(g, DT_I64, s.rank, time, s.d[time]);
-    ValueId from = g_sub(g, g_sub(g, n, g_like(g, n, 1)), t);
-    ValueId index = g_expand(g, g_where(g, g_binary(g, OP_Less, t, n), from, t), &s);
+    ValueId index = g_expand(g, g_formula(g, "n, t: t < n ? n - 1 - t : t", n, t), &s);
     im->out[0] =
         graph_node(g, OP_GatherElements, 2, (ValueId[]){im->in[0], index}, (Attr){.axis = time});
 }
@@ -89,8 +85,9 @@ void import_center_crop_pad(Import *im)
     bool some = im_ints(im, "axes", &axes, &named);
     if (n != (some ? named : s.rank))
         low_fatal(im, 1, "%lld sizes for %d dims", (long long)n, some ? named : s.rank);
+    const int *which = low_which(im, some ? axes : NULL, n, s.rank);
     for (int64_t i = 0; i < n; i++) {
-        int d = some ? low_axis(im, axes[i], s.rank) : (int)i;
+        int d = which[i];
         if (want[i] < 0)
             low_fatal(im, 1, "size %lld", (long long)want[i]);
         int64_t more = want[i] - s.d[d];
@@ -106,19 +103,16 @@ void import_center_crop_pad(Import *im)
 void import_tensor_scatter(Import *im)
 {
     Graph *g = im->g;
-    Shape past = low_need_rank(im, 0, 2, MAX_RANK), s = low_need_rank(im, 1, past.rank, past.rank),
-          first = {.rank = s.rank};
+    Shape past = low_need_rank(im, 0, 2, MAX_RANK), s = low_need_rank(im, 1, past.rank, past.rank);
     int axis = low_axis(im, im_int(im, "axis", -2), past.rank);
     bool circular = low_choice(im, "mode", "linear", "linear circular");
-    for (int d = 0; d < s.rank; d++) {
-        first.d[d] = d ? 1 : s.d[0];
+    for (int d = 0; d < s.rank; d++)
         if (axis == 0 || (d == axis ? s.d[d] > past.d[d] : s.d[d] != past.d[d]))
             low_fatal(im, 1, "%s does not fit the cache",
                       shape_print(im->arena, low_dtype(g, im->in[1]), &s));
-    }
     ValueId at = g_iota(g, DT_I64, s.rank, axis, s.d[axis]);
     if (im_in(im, 2) != NONE)
-        at = g_add(g, at, g_reshape(g, g_cast(g, im->in[2], DT_I64), &first));
+        at = g_add(g, at, low_line(g, g_cast(g, im->in[2], DT_I64), 0, s.rank));
     if (circular)
         at = g_binary(g, OP_Mod, at, g_like(g, at, (double)past.d[axis]));
     im->out[0] =
@@ -212,7 +206,7 @@ void import_col2im(Import *im)
                 b.image[d] + b.pad[d] + b.pad[b.n + d] - begin[2 + d] - low_shape(g, v).d[2 + d];
         }
         v = g_pad(g, v, begin, end, PAD_CONSTANT, 0);
-        y = y == NONE ? v : g_add(g, y, v);
+        y = low_plus(g, y, v);
     }
     for (int d = 0; d < b.n; d++)
         y = g_slice_axis(g, y, 2 + d, b.pad[d], b.image[d]);
@@ -245,17 +239,17 @@ void import_max_unpool(Import *im)
         if (pooled[d] < 1 || to.d[2 + d] < pooled[d] || to.d[2 + d] < s.d[2 + d])
             low_fatal(im, 2, "a size of %lld, %lld is needed", (long long)to.d[2 + d],
                       (long long)pooled[d]);
-    int64_t all = shape_elements(&to);                  /* none of these products is larger */
+    int64_t all = shape_elements(&to); /* none of these products is larger */
     for (int d = 0; d < n; d++)
         flat.d[2] *= s.d[2 + d], inside *= pooled[d], outside *= to.d[2 + d];
     ValueId x = g_reshape(g, im->in[0], &flat), i = g_reshape(g, low_need(im, 1), &flat), at = NONE;
-    i = g_binary(g, OP_Mod, i, g_like(g, i, (double)inside));
+    i = g_formula(g, "i, double n: i % n", i, (double)inside);
     for (int d = 0; d < n; d++) {
-        ValueId here;
         inside /= pooled[d], outside /= to.d[2 + d];
-        here = g_mul(g, g_div(g, i, g_like(g, i, (double)inside)), g_like(g, i, (double)outside));
-        i = g_binary(g, OP_Mod, i, g_like(g, i, (double)inside));
-        at = at == NONE ? here : g_add(g, at, here);
+        at = low_plus(g, at,
+                      g_formula(g, "i, double from, double to: i / from * to", i, (double)inside,
+                                (double)outside));
+        i = g_formula(g, "i, double n: i % n", i, (double)inside);
     }
     int64_t begin[MAX_RANK] = {0}, end[MAX_RANK] = {0};
     end[2] = all / (s.d[0] * s.d[1]) - flat.d[2];

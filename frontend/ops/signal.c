@@ -7,7 +7,7 @@
 
 #include "frontend/low/low.h"
 
-enum { MOST_NUMBERS = 1 << 26 };                        /* of a table */
+enum { MOST_NUMBERS = 1 << 26 }; /* of a table */
 static const double tau = 6.283185307179586476925287;
 
 /* ---- windows ---- */

@@ -62,11 +62,11 @@ enum { LONG_CHUNK = 64, SHORT_CHUNK = 16 };
 typedef struct {
     Import *im;
     Graph *g;
-    Dtype type;                 /* computed in */
+    Dtype type; /* computed in */
     int64_t batch, length, heads, group, keys, values, chunk, chunks;
     bool delta, gated, each_key;
-    ValueId q, k, v, beta;      /* beta: NONE */
-    ValueId decay;              /* G, summed within chunks; [.., 1]: one for all keys; or NONE */
+    ValueId q, k, v, beta; /* beta: NONE */
+    ValueId decay;         /* G, summed within chunks; [.., 1]: one for all keys; or NONE */
 } Linear;
 
 /* [batch, length, a * b * size] -> [batch, a, b, chunks, places, size]; padded by zeros, which
@@ -153,8 +153,8 @@ static ValueId scores(const Linear *l, ValueId x, bool strict)
     ValueId there = triangle(l, strict, after), decayed = NONE, y;
     if (l->gated) {
         ValueId rows = l->each_key ? low_unsqueeze(g, l->decay, PLACES + 1) : l->decay,
-                columns = l->each_key ? low_unsqueeze(g, l->decay, PLACES)
-                                      : g_swap_last(g, l->decay);
+                columns =
+                    l->each_key ? low_unsqueeze(g, l->decay, PLACES) : g_swap_last(g, l->decay);
         decayed = g_formula(g, "there, a, b: Exp(there ? a - b : 0)", there, rows, columns);
     }
     if (l->each_key) {
@@ -190,8 +190,8 @@ static ValueId chunk_of(const Linear *l, ValueId x, int64_t n)
 
 /* What each chunk takes from the state and gives to it. */
 typedef struct {
-    ValueId q, k, u, drop;      /* q e^G, k e^(G_end - G), U of no state, b (k e^G) over I + L */
-    ValueId score, end;         /* A, e^G_end [keys, 1]; end: NONE */
+    ValueId q, k, u, drop; /* q e^G, k e^(G_end - G), U of no state, b (k e^G) over I + L */
+    ValueId score, end;    /* A, e^G_end [keys, 1]; end: NONE */
 } Parts;
 
 static Parts parts_of(const Linear *l)

@@ -13,7 +13,7 @@ enum { STATES = 2 };
 typedef struct {
     Import *im;
     Graph *g;
-    uint32_t n;                 /* tensors */
+    uint32_t n; /* tensors */
     ValueId x, grad, state[STATES], out[STATES];
 } Update;
 
@@ -36,7 +36,7 @@ static double number(const Update *u, const char *name, double dflt)
 static ValueId regularised(const Update *u)
 {
     return g_formula(u->g, "x, grad, double norm: x * norm + grad", u->x, u->grad,
-                       number(u, "norm_coefficient", 0));
+                     number(u, "norm_coefficient", 0));
 }
 
 typedef ValueId Rule(Update *u); /* gives the new x, fills out */
@@ -47,10 +47,10 @@ static ValueId adagrad(Update *u)
     ValueId grad = regularised(u);
     u->out[0] = g_formula(u->g, "h, grad: h + grad * grad", u->state[0], grad);
     return g_formula(u->g,
-                       "x, grad, h, R, T, double decay, double epsilon:"
-                       "rate = R / (T * decay + 1); x - rate * grad / (Sqrt(h) + epsilon)",
-                       u->x, grad, u->out[0], scalar(u, 0), scalar(u, 1),
-                       number(u, "decay_factor", 0), number(u, "epsilon", (double)1e-6f));
+                     "x, grad, h, R, T, double decay, double epsilon:"
+                     "rate = R / (T * decay + 1); x - rate * grad / (Sqrt(h) + epsilon)",
+                     u->x, grad, u->out[0], scalar(u, 0), scalar(u, 1),
+                     number(u, "decay_factor", 0), number(u, "epsilon", (double)1e-6f));
 }
 
 /* Kingma & Ba, 1412.6980, with the bias taken out of the rate from T = 1 on */
@@ -58,18 +58,17 @@ static ValueId adam(Update *u)
 {
     double alpha = number(u, "alpha", (double)0.9f), beta = number(u, "beta", (double)0.999f);
     ValueId grad = regularised(u);
-    u->out[0] = g_formula(u->g, "m, grad, double a: m * a + grad * (1 - a)", u->state[0], grad,
-                            alpha);
+    u->out[0] =
+        g_formula(u->g, "m, grad, double a: m * a + grad * (1 - a)", u->state[0], grad, alpha);
     u->out[1] = g_formula(u->g, "v, grad, double b: v * b + grad * grad * (1 - b)", u->state[1],
-                            grad, beta);
+                          grad, beta);
     return g_formula(u->g,
-                       "x, m, v, R, T, double a, double b, double epsilon, double post:"
-                       "began = T > 0; age = began ? T : 1;"
-                       "freed = R * Sqrt(1 - Pow(b, age)) / (1 - Pow(a, age));"
-                       "(x - (began ? freed : R) * (m / (Sqrt(v) + epsilon))) * (1 - post)",
-                       u->x, u->out[0], u->out[1], scalar(u, 0), scalar(u, 1), alpha, beta,
-                       number(u, "epsilon", (double)1e-6f),
-                       number(u, "norm_coefficient_post", 0));
+                     "x, m, v, R, T, double a, double b, double epsilon, double post:"
+                     "began = T > 0; age = began ? T : 1;"
+                     "freed = R * Sqrt(1 - Pow(b, age)) / (1 - Pow(a, age));"
+                     "(x - (began ? freed : R) * (m / (Sqrt(v) + epsilon))) * (1 - post)",
+                     u->x, u->out[0], u->out[1], scalar(u, 0), scalar(u, 1), alpha, beta,
+                     number(u, "epsilon", (double)1e-6f), number(u, "norm_coefficient_post", 0));
 }
 
 /* With 1 for beta when T = 0 */
@@ -79,13 +78,13 @@ static ValueId momentum(Update *u)
     double alpha = number(u, "alpha", 0);
     ValueId grad = regularised(u);
     u->out[0] = g_formula(u->g,
-                            "v, grad, T, double alpha, double beta:"
-                            "v * alpha + (T > 0 ? beta * grad : grad)",
-                            u->state[0], grad, scalar(u, 1), alpha, number(u, "beta", 0));
+                          "v, grad, T, double alpha, double beta:"
+                          "v * alpha + (T > 0 ? beta * grad : grad)",
+                          u->state[0], grad, scalar(u, 1), alpha, number(u, "beta", 0));
     return g_formula(u->g,
-                       nesterov ? "x, v, grad, R, double alpha: x - R * (v * alpha + grad)"
-                                : "x, v, grad, R: x - R * v",
-                       u->x, u->out[0], grad, scalar(u, 0), alpha);
+                     nesterov ? "x, v, grad, R, double alpha: x - R * (v * alpha + grad)"
+                              : "x, v, grad, R: x - R * v",
+                     u->x, u->out[0], grad, scalar(u, 0), alpha);
 }
 
 static void each_tensor(Import *im, uint32_t states, Rule *rule)

@@ -19,10 +19,9 @@
 /* x modulo 2^bits, in the range of t. */
 static ValueId wrap(Graph *g, ValueId x, Dtype t)
 {
-    return g_formula(g,
-                       dtype_is_signed(t) ? "x, double n: (x + n / 2) % n - n / 2"
-                                          : "x, double n: x % n",
-                       x, (double)(UINT64_C(1) << dtype_bits(t)));
+    return g_formula(
+        g, dtype_is_signed(t) ? "x, double n: (x + n / 2) % n - n / 2" : "x, double n: x % n", x,
+        (double)(UINT64_C(1) << dtype_bits(t)));
 }
 
 static bool is_narrow(Dtype t)
@@ -43,14 +42,35 @@ void low_wrap_result(Import *im)
 {
     Dtype t = im_declared(im, 0);
     switch (im->op) {
-    case OP_Add: case OP_Sub: case OP_Mul: case OP_Div: case OP_Neg: case OP_Abs: case OP_Pow:
-    case OP_Sum: case OP_ReduceSum: case OP_ReduceProd: case OP_ReduceSumSquare: case OP_ReduceL1:
-    case OP_CumSum: case OP_CumProd: case OP_MatMul: case OP_Gemm: case OP_Einsum:
+    case OP_Add:
+    case OP_Sub:
+    case OP_Mul:
+    case OP_Div:
+    case OP_Neg:
+    case OP_Abs:
+    case OP_Pow:
+    case OP_Sum:
+    case OP_ReduceSum:
+    case OP_ReduceProd:
+    case OP_ReduceSumSquare:
+    case OP_ReduceL1:
+    case OP_CumSum:
+    case OP_CumProd:
+    case OP_MatMul:
+    case OP_Gemm:
+    case OP_Einsum:
         if (im->out[0] != NONE && is_narrow(t) && low_dtype(im->g, im->out[0]) == dtype_held(t))
             im->out[0] = wrap(im->g, im->out[0], t);
         break;
-    case OP_ArgMax: case OP_ArgMin: case OP_EyeLike: case OP_NonZero: case OP_OneHot:
-    case OP_Shape: case OP_Size: case OP_MatMulInteger: case OP_ConvInteger:
+    case OP_ArgMax:
+    case OP_ArgMin:
+    case OP_EyeLike:
+    case OP_NonZero:
+    case OP_OneHot:
+    case OP_Shape:
+    case OP_Size:
+    case OP_MatMulInteger:
+    case OP_ConvInteger:
         if (im->declared == DT_NONE && im->out[0] != NONE) /* not of operand 0's type */
             im->declared = low_dtype(im->g, im->out[0]);
         break;
@@ -86,7 +106,8 @@ void import_bit_shift(Import *im)
     x = g_cast(g, x, DT_I64);
     s = g_cast(g, s, DT_I64);
     ValueId out = g_formula(g, "s, double most: s < 0 || s > most", s,
-                              (double)(dtype_bits(bits) - 1)), y;
+                            (double)(dtype_bits(bits) - 1)),
+            y;
     s = g_formula(g, "s, out: out ? 63 : s", s, out);
     ValueId first = g_formula(g, "s: Min(s, 32)", s), second = g_sub(g, s, first);
     if (left) {
@@ -94,9 +115,9 @@ void import_bit_shift(Import *im)
         y = g_formula(g, "y, out: out ? 0 : y", wrapped(g, y, bits), out);
     } else {
         y = shift_right(g, shift_right(g, x, first), second);
-        if (bits == DT_U64)                             /* s places are copies of the sign */
-            y = g_formula(
-                g, "y, s, out: out ? 0 : s > 0 ? BitwiseAnd(y, Pow(2, 64 - s) - 1) : y", y, s, out);
+        if (bits == DT_U64) /* s places are copies of the sign */
+            y = g_formula(g, "y, s, out: out ? 0 : s > 0 ? BitwiseAnd(y, Pow(2, 64 - s) - 1) : y",
+                          y, s, out);
     }
     im->out[0] = g_cast(g, y, t);
 }
@@ -106,7 +127,7 @@ void import_bit_shift(Import *im)
 /* Bits of type t, held in a wider one, as f32, f64, i32 or i64 of the same bits; NONE: no such. */
 static ValueId plain_bits(Graph *g, ValueId x, Dtype t)
 {
-    if (t == DT_U32)                                    /* held in i64 */
+    if (t == DT_U32) /* held in i64 */
         return g_cast(g, wrap(g, x, DT_I32), DT_I32);
     if (t == DT_BOOL)
         return g_cast(g, x, DT_I32);
@@ -153,16 +174,16 @@ static ValueId clamped(Graph *g, ValueId x, double most)
  * Cast. */
 static ValueId nearest(Graph *g, ValueId x, const MiniFormat *f, bool saturate)
 {
-    x = clamped(g, x, 2 * f->most);                     /* infinity has no neighbours */
+    x = clamped(g, x, 2 * f->most); /* infinity has no neighbours */
     ValueId y = g_formula(g,
-                            "x, power, double least, double last:"
-                            "between = Max(power, least) * last; Round(x / between) * between",
-                            x, power_below(g, x), ldexp(1, 1 - f->bias), ldexp(1, -f->fraction));
+                          "x, power, double least, double last:"
+                          "between = Max(power, least) * last; Round(x / between) * between",
+                          x, power_below(g, x), ldexp(1, 1 - f->bias), ldexp(1, -f->fraction));
     if (saturate || f->kind == MINI_FINITE)
         y = clamped(g, y, f->most);
     else
-        y = g_formula(g, "y, double most, double limit: Abs(y) > most ? y * limit : y", y,
-                        f->most, f->kind == MINI_IEEE ? (double)INFINITY : (double)NAN);
+        y = g_formula(g, "y, double most, double limit: Abs(y) > most ? y * limit : y", y, f->most,
+                      f->kind == MINI_IEEE ? (double)INFINITY : (double)NAN);
     if (f->kind == MINI_UNSIGNED_ZERO)
         y = g_formula(g, "y: y + 0", y);
     return f->kind == MINI_FINITE ? g_formula(g, "y: IsNaN(y) ? 0 : y", y) : y;
@@ -176,15 +197,14 @@ static ValueId scale_of(Graph *g, ValueId x, const MiniFormat *f, bool saturate,
     ValueId a = g_unary(g, OP_Abs, x), s = g_formula(g, "a: a < 0x1p-64 ? a * 0x1p64 : a", a),
             p = power_below(g, s);
     if (round != DOWN)
-        p = g_formula(g,
-                        round == NEAREST ? "p, s: s >= p * 1.5 ? p * 2 : p"
-                                         : "p, s: s > p ? p * 2 : p",
-                        p, s);
+        p = g_formula(
+            g, round == NEAREST ? "p, s: s >= p * 1.5 ? p * 2 : p" : "p, s: s > p ? p * 2 : p", p,
+            s);
     p = g_formula(g, "p, a: a < 0x1p-64 ? p * 0x1p-64 : p", p, a);
     return g_formula(g,
-                       "x, a, p, double most, double over, double least, double under:"
-                       "IsNaN(x) ? nan : a < least ? under : p > most ? over : p",
-                       x, a, p, f->most, saturate ? f->most : nan, least, saturate ? least : nan);
+                     "x, a, p, double most, double over, double least, double under:"
+                     "IsNaN(x) ? nan : a < least ? under : p > most ? over : p",
+                     x, a, p, f->most, saturate ? f->most : nan, least, saturate ? least : nan);
 }
 
 /* y, a rounded x, with the gradient of x where |x| <= most: a cast between floats is the
@@ -192,9 +212,9 @@ static ValueId scale_of(Graph *g, ValueId x, const MiniFormat *f, bool saturate,
 static ValueId straight_through(Graph *g, ValueId x, ValueId y, double most)
 {
     return g_formula(g,
-                       "x, y, double most:"
-                       "StopGradient(y) + (Abs(x) <= most ? x - StopGradient(x) : 0)",
-                       x, y, most);
+                     "x, y, double most:"
+                     "StopGradient(y) + (Abs(x) <= most ? x - StopGradient(x) : 0)",
+                     x, y, most);
 }
 
 ValueId low_to_mini(const Import *im, ValueId x, Dtype to, bool saturate, bool stops)
@@ -207,8 +227,8 @@ ValueId low_to_mini(const Import *im, ValueId x, Dtype to, bool saturate, bool s
     else if (t != DT_F64)
         x = g_cast(g, x, DT_F32);
     int round = low_choice(im, "round_mode", "up", "down up nearest");
-    ValueId y = f->kind == MINI_SCALE ? scale_of(g, x, f, saturate, round)
-                                      : nearest(g, x, f, saturate);
+    ValueId y =
+        f->kind == MINI_SCALE ? scale_of(g, x, f, saturate, round) : nearest(g, x, f, saturate);
     ValueKind k = val(g, x)->kind;
     if (im->training && dtype_is_float(t) && (k == V_NODE || k == V_PARAM)) {
         double largest = low_dtype(g, x) == DT_F32 ? 0x1.fffffep127 : 0x1.fffffffffffffp1023;
