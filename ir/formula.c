@@ -24,34 +24,26 @@ typedef struct {
 } Term;
 
 typedef struct {
+    const char *name;
+    size_t length;
+    Term is;
+} Known;
+
+typedef struct {
     Graph *g;
     const char *text, *at; /* the whole, what is left of it */
     uint32_t n;
-    struct {
-        const char *name;
-        size_t length;
-        Term is;
-    } known[MOST_NAMES];
+    Known known[MOST_NAMES];
 } Reader;
 
-static const struct Operator {
-    char text[3];
-    int level;
-    Op op;
-} operators[] = {
-    {"||", 0, OP_Or},
-    {"&&", 1, OP_And},
-    {"==", 2, OP_Equal},
-    {"<=", 2, OP_LessOrEqual},
-    {">=", 2, OP_GreaterOrEqual},
-    {"<", 2, OP_Less},
-    {">", 2, OP_Greater},
-    {"+", 3, OP_Add},
-    {"-", 3, OP_Sub},
-    {"*", 4, OP_Mul},
-    {"/", 4, OP_Div},
-    {"%", 4, OP_Mod},
+// clang-format off
+static const struct Operator { char text[3]; int level; Op op; } operators[] = {
+    {"||", 0, OP_Or},          {"&&", 1, OP_And},            {"==", 2, OP_Equal},
+    {"<=", 2, OP_LessOrEqual}, {">=", 2, OP_GreaterOrEqual}, {"<",  2, OP_Less},
+    {">",  2, OP_Greater},     {"+",  3, OP_Add},            {"-",  3, OP_Sub},
+    {"*",  4, OP_Mul},         {"/",  4, OP_Div},            {"%",  4, OP_Mod},
 };
+// clang-format on
 enum { LEVELS = 5 };
 
 static _Noreturn void wrong(const Reader *r) { BUG("formula '%s', at '%s'", r->text, r->at); }
@@ -83,7 +75,7 @@ static const char *word(Reader *r, size_t *length)
 static void know(Reader *r, const char *name, size_t length, Term is)
 {
     INSIST(r->n < MOST_NAMES);
-    r->known[r->n].name = name, r->known[r->n].length = length, r->known[r->n++].is = is;
+    r->known[r->n++] = (Known){name, length, is};
 }
 
 /* The term as a value, a number in the type of `like'. */

@@ -62,6 +62,9 @@ void import_embed_layer_norm(Import *im)
         if (i < 4 || im_in(im, i) != NONE)
             low_need_rank(im, i, 2, 2);
     ValueId x = g_gather(g, im->in[2], im->in[0], 0), places = im->in[3];
+    if (im_in(im, 8) == NONE && low_shape(g, places).d[0] < ids.d[1])
+        low_fatal(im, 3, "%lld positions for %lld tokens", (long long)low_shape(g, places).d[0],
+                  (long long)ids.d[1]);
     if (im_in(im, 8) != NONE)
         x = g_add(g, x, g_gather(g, places, im->in[8], 0));
     else

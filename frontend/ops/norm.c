@@ -132,20 +132,59 @@ void import_lrn(Import *im)
                   x, sum, alpha / (double)size, bias, beta);
 }
 
-/* x / |x| along one axis; 0 where the norm is 0. */
+/* x by its largest element (p 0), its sum of absolute values or its length along an axis; where
+ * that is 0, x. */
+static ValueId by_norm(Graph *g, ValueId x, int64_t axis, int64_t p)
+{
+    ValueId norm = p == 0 ? g_reduce(g, OP_ReduceMax, x, 1, &axis)
+                          : g_reduce(g, OP_ReduceSum,
+                                     p == 1 ? g_unary(g, OP_Abs, x) : low_square(g, x), 1, &axis);
+    return g_div(g, x, low_not_zero(g, p == 2 ? low_safe_sqrt(g, norm) : norm));
+}
+
 void import_lp_normalization(Import *im)
 {
-    Graph *g = im->g;
-    ValueId x = low_need_float(im, 0), norm;
-    int64_t axis = low_axis(im, im_int(im, "axis", -1), low_shape(g, x).rank),
+    ValueId x = low_need_float(im, 0);
+    int64_t axis = low_axis(im, im_int(im, "axis", -1), low_shape(im->g, x).rank),
             p = im_int(im, "p", 2);
-    if (p == 1)
-        norm = g_reduce(g, OP_ReduceSum, g_unary(g, OP_Abs, x), 1, &axis);
-    else if (p == 2)
-        norm = low_safe_sqrt(g, g_reduce(g, OP_ReduceSum, low_square(g, x), 1, &axis));
-    else
+    if (p != 1 && p != 2)
         low_fatal(im, -1, "p must be 1 or 2");
-    im->out[0] = g_div(g, x, low_not_zero(g, norm));
+    im->out[0] = by_norm(im->g, x, axis, p);
+}
+
+/* ---- preprocessing of domain ai.onnx.ml: rows of features, or one row, to f32 ---- */
+
+void import_normalizer(Import *im)
+{
+    const int last = low_need_rank(im, 0, 1, 2).rank - 1;
+    ValueId x = g_cast(im->g, im->in[0], DT_F32);
+    im->declared = DT_F32;
+    im->out[0] = by_norm(im->g, x, last, low_choice(im, "norm", "MAX", "MAX L1 L2"));
+}
+
+/* A number for all features, or one for each, in x's type. */
+static ValueId for_features(const Import *im, const char *name, ValueId x)
+{
+    double *at;
+    int count = 0;
+    const Shape s = low_shape(im->g, x);
+    if (!im_floats(im, name, &at, &count) || (count != 1 && count != s.d[s.rank - 1]))
+        low_fatal(im, -1,
+                  "attribute '%s' has %d numbers, one or one for each of %lld features are needed",
+                  name, count, (long long)s.d[s.rank - 1]);
+    ValueId v = low_const_doubles(im->g, DT_F32, count == 1 ? (Shape){0} : (Shape){1, {count}}, at);
+    return g_cast(im->g, v, low_dtype(im->g, x));
+}
+
+void import_scaler(Import *im)
+{
+    Graph *g = im->g;
+    low_need_rank(im, 0, 1, 2);
+    ValueId x = low_dtype(g, im->in[0]) == DT_F64 ? im->in[0] : g_cast(g, im->in[0], DT_F32);
+    x = g_formula(g, "x, offset, scale: (x - offset) * scale", x, for_features(im, "offset", x),
+                  for_features(im, "scale", x));
+    im->declared = DT_F32;
+    im->out[0] = g_cast(g, x, DT_F32);
 }
 
 /* ---- BatchNormalization ---- */

@@ -42,35 +42,15 @@ void low_wrap_result(Import *im)
 {
     Dtype t = im_declared(im, 0);
     switch (im->op) {
-    case OP_Add:
-    case OP_Sub:
-    case OP_Mul:
-    case OP_Div:
-    case OP_Neg:
-    case OP_Abs:
-    case OP_Pow:
-    case OP_Sum:
-    case OP_ReduceSum:
-    case OP_ReduceProd:
-    case OP_ReduceSumSquare:
-    case OP_ReduceL1:
-    case OP_CumSum:
-    case OP_CumProd:
-    case OP_MatMul:
-    case OP_Gemm:
+    case OP_Add: case OP_Sub: case OP_Mul: case OP_Div: case OP_Neg: case OP_Abs: case OP_Pow:
+    case OP_Sum: case OP_ReduceSum: case OP_ReduceProd: case OP_ReduceSumSquare:
+    case OP_ReduceL1: case OP_CumSum: case OP_CumProd: case OP_MatMul: case OP_Gemm:
     case OP_Einsum:
         if (im->out[0] != NONE && is_narrow(t) && low_dtype(im->g, im->out[0]) == dtype_held(t))
             im->out[0] = wrap(im->g, im->out[0], t);
         break;
-    case OP_ArgMax:
-    case OP_ArgMin:
-    case OP_EyeLike:
-    case OP_NonZero:
-    case OP_OneHot:
-    case OP_Shape:
-    case OP_Size:
-    case OP_MatMulInteger:
-    case OP_ConvInteger:
+    case OP_ArgMax: case OP_ArgMin: case OP_EyeLike: case OP_NonZero: case OP_OneHot:
+    case OP_Shape: case OP_Size: case OP_MatMulInteger: case OP_ConvInteger:
         if (im->declared == DT_NONE && im->out[0] != NONE) /* not of operand 0's type */
             im->declared = low_dtype(im->g, im->out[0]);
         break;
