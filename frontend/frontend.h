@@ -79,7 +79,7 @@ Graph *import_models(Arena *a, uint32_t n, const char *const *path, const Import
 ValueId import_loss_model(Graph *g, const char *path, const ImportOptions *opt, ValueId output,
                           ValueId *target);
 
-/* params/weights.c: param_bytes() writes a parameter in PyTorch's shape and its own type:
+/* params/params.c: param_bytes() writes a parameter in PyTorch's shape and its own type:
  * transposed back, or zeros if it was restored. */
 /* Releases the memory of the models' mapped files until their bytes are read again. */
 void models_rest(const Graph *g);

@@ -48,17 +48,8 @@ static const void *dense(Arena *a, const Param *p, int64_t bytes)
         BUG("parameter '%s' has %zu bytes of %" PRId64, p->name, p->bytes.length, bytes);
     if (!p->transposed)
         return p->bytes.at;
-    size_t size = dtype_size(p->dtype);
-    int64_t m = param_whole(p)->d[0], n = param_whole(p)->d[1];
-    char *to = arena_alloc(a, (size_t)bytes + 1);
-    const uint8_t *from = p->bytes.at;
-    enum { TILE = 32 };
-    for (int64_t i0 = 0; i0 < m; i0 += TILE)
-        for (int64_t j0 = 0; j0 < n; j0 += TILE)
-            for (int64_t i = i0; i < m && i < i0 + TILE; i++)
-                for (int64_t j = j0; j < n && j < j0 + TILE; j++)
-                    memcpy(to + (size_t)(i * n + j) * size, from + (size_t)(j * m + i) * size,
-                           size);
+    uint8_t *to = arena_alloc(a, (size_t)bytes + 1);
+    param_turn(to, p->bytes.at, param_whole(p)->d[1], param_whole(p)->d[0], dtype_size(p->dtype));
     return to;
 }
 

@@ -6,7 +6,7 @@
  * nothing of ("?", "-1", "None", nothing at all) is no name: each is a dimension of its own, called
  * INPUT.DIM.
  */
-#include "bind.h"
+#include "driver.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -121,71 +121,10 @@ void bind_add(Symbols *s, Arena *a, const char *name)
     vec_push(a, &s->name, name);
 }
 
-/* ---- formulas ---- */
-
-/* Does a dimension of an input have this name, and no more? */
-static bool stands_alone(const Model *m, const char *name)
-{
-    for (size_t i = 0; i < m->graph->n_input; i++) {
-        const Onnx__TensorShapeProto *s = raw_shape(m->graph->input[i]);
-        for (size_t k = 0; s && k < s->n_dim; k++) {
-            const Onnx__TensorShapeProto__Dimension *d = s->dim[k];
-            if (d->value_case == ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_PARAM &&
-                !strcmp(d->dim_param, name))
-                return true;
-        }
-    }
-    return false;
-}
-
-typedef struct {
-    const ImportState *s;
-    Symbols symbol;
-    bool foreign;
-} Formula;
-
-static int64_t symbol_size(void *about, const char *symbol)
-{
-    Formula *f = about;
-    int64_t n = number(f->s->opt, symbol, 1);
-    bind_add(&f->symbol, f->s->g->arena, symbol);
-    f->foreign |= n < 0 && !stands_alone(f->s->m, symbol);
-    return n;
-}
-
-/* "past + seq", where past and seq are dimensions of their own or are bound: "batch-size" may be a
- * name.  A --bind of the whole is meant before. */
-static bool is_formula(Formula *f, DimName d, int64_t *value)
-{
-    const char *said;
-    f->symbol.seen.arena = f->s->g->arena;
-    return !find_option(f->s->opt, d.name, &said) &&
-           formula_read(f->s->g->arena, d.name, symbol_size, f, value) && !f->foreign;
-}
-
 int64_t bind_size(const ImportState *s, DimName d)
 {
-    Formula f = {.s = s};
-    int64_t n = number(s->opt, d.name, 1), value;
-    if (n < 0 && is_formula(&f, d, &value) && value != FORMULA_UNKNOWN) {
-        if (value < 1 || value > INT32_MAX)
-            diag_fatal(EXIT_USAGE, WHERE_FILE(s->m->path), "dimension '%s' is %lld",
-                       diag_escape(s->g->arena, d.name), (long long)value);
-        n = value;
-    }
+    int64_t n = number(s->opt, d.name, 1);
     return n < 0 ? -1 : n * d.times;
-}
-
-void bind_add_names(const ImportState *s, Symbols *to, DimName d, bool unbound)
-{
-    Formula f = {.s = s};
-    int64_t value;
-    bool formula = is_formula(&f, d, &value);
-    if (!formula || !unbound)
-        bind_add(to, s->g->arena, d.name);
-    for (uint32_t i = 0; formula && i < f.symbol.name.n; i++)
-        if (!unbound || number(s->opt, f.symbol.name.at[i], 1) < 0)
-            bind_add(to, s->g->arena, f.symbol.name.at[i]);
 }
 
 int64_t bind_count(const ImportOptions *opt, const char *name) { return number(opt, name, 0); }

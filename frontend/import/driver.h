@@ -8,7 +8,35 @@
 #include "frontend/low/low.h"
 #include "frontend/low/state.h"
 #include "frontend/ragged/ragged.h"
-#include "stop.h"
+
+/* ---- stop.c: where no gradient passes -------------------------------------------------------- */
+
+typedef struct Stops {
+    const ImportOptions *opt;
+    /* per pattern of --stop-gradient: it matches something */
+    bool *used;
+} Stops;
+
+Stops *stop_begin(Arena *a, const ImportOptions *opt);
+/* a pattern matches, and is used from then on */
+bool stop_named(const Stops *t, const char *name);
+bool stop_marker(const RawNode *n); /* ppsplit::StopGradient */
+bool stop_is_detach(const RawNode *n); /* what is left of detach() */
+/* of a block under no_grad() or autocast, by dynamo's metadata */
+bool stop_is_block(const RawNode *n);
+/* Fills RawNode.stop_out of the nodes of one list; after param_assign. */
+void stop_assign(Stops *t, const Model *m, const RawNodes *list);
+/* a pattern that matches nothing is a mistake */
+void stop_check(const Stops *t, const Graph *g);
+/* no gradient passes result i */
+static inline void stop_result(Arena *a, RawNode *n, uint32_t i)
+{
+    if (!n->stop_out)
+        n->stop_out = arena_array(a, bool, n->nout);
+    n->stop_out[i] = true;
+}
+
+/* ---- bodies, loops ---- */
 
 /* control.c, loop.c: If, Loop, Scan, SequenceMap.  in: the operands that are no sequences; body
  * imports the nodes of one, in order. */
@@ -24,19 +52,19 @@ bool trips_take(ImportState *s, const RawNode *n);
    computed alike, else NONE. */
 ValueId reroll(Graph *g, uint32_t n, const ValueId *y);
 
-/* through.c: an Add whose operands are known, of which one gets no gradient: straight-through
- * estimators; what is to be said of them */
-void through_mark(ImportState *s, const RawNode *n, ValueId *in);
-void through_report(const ImportState *s);
-/* through.c: its result carries a gradient, and PyTorch's may have none */
-void through_block(ImportState *s, const RawNode *n, ValueId out);
-
+/* untold.c: an Add whose operands are known, of which one gets no gradient: straight-through
+ * estimators */
+void untold_sum(ImportState *s, const RawNode *n, ValueId *in);
+/* its result carries a gradient, and PyTorch's may have none */
+void untold_block(ImportState *s, const RawNode *n, ValueId out);
+void untold_report(const ImportState *s);
 /* does a gradient reach a parameter from it? */
 bool import_carries(ImportState *s, ValueId v);
 
-/* ties.c, padding.c */
-void ties_report(const ImportState *s);
-void padding_report(const ImportState *s);
+/* detach.c: refuses a node of which an operand was detached, no one knows which; warns of lines of
+ * source that detach */
+void detach_check(ImportState *s, const RawNode *n, const ValueId *in);
+void detach_report(const ImportState *s);
 
 /* live.c: fills RawNode.dead of a list that yields n names */
 void import_mark_live(Model *m, RawNodes *list, uint32_t n, const char *const *root);
@@ -48,6 +76,28 @@ typedef struct { VEC(const char *) name; StrMap seen; } Symbols;
 /* What --bind may name: dimensions, and inputs of one element; input: its dimensions, by input of
  * the graph. */
 typedef struct { Symbols dimension, value; VEC(DimName *) input; } Binds;
+
+/* bind.c: what --bind says: sizes of the dimensions that a file names, values of inputs of one
+ * element. */
+
+/* The text after the last '=' of "NAME=text", where NAME is this name. */
+bool bind_option(const char *option, const char *name, const char **text);
+
+/* What the file calls a dimension of an input: see DimName. */
+DimName bind_name(const ImportState *s, const Onnx__TensorShapeProto__Dimension *d,
+                  const char *input, int i);
+int64_t bind_size(const ImportState *s, DimName d);     /* -1: unbound */
+int64_t bind_count(const ImportOptions *opt, const char *name); /* of a sequence; -1: unbound */
+
+void bind_add(Symbols *s, Arena *a, const char *name); /* once */
+/* The value that --bind gives an input, as a constant; NONE: none.  declared: its type in the file;
+ * a dimension of the same name is meant before it. */
+ValueId bind_value(ImportState *s, const char *name, Dtype declared, const Shape *shape, Where w,
+                   Binds *all);
+void bind_refuse_unbound(const ImportState *s, const Symbols *unbound);
+
+/* A --bind that no model asks for is a mistake. */
+void bind_check(const ImportOptions *opt, const Binds *all);
 
 /* inputs.c.  fed: what the inputs read instead of data, by position; NONE: the target of a loss
  * model, made here and put there. */

@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "base/file/hash.h"
-#include "bind.h"
+#include "driver.h"
 #include "ir/facts/facts.h"
 
 typedef void ImportFn(Import *);
@@ -220,7 +220,7 @@ static void import_operator(ImportState *s, RawNode *n, ValueId *in, ValueId *ou
     const Row *row = row_of(s->opt, n, &op);
     check_count(s, n, in, row);
     if (op == OP_Add && n->nin == 2 && s->opt->training && !n->fx_node)
-        through_mark(s, n, in);
+        untold_sum(s, n, in);
     Import im = {
         .g = s->g,
         .arena = s->g->arena,
@@ -249,7 +249,7 @@ static void import_operator(ImportState *s, RawNode *n, ValueId *in, ValueId *ou
         out[0] = ragged_passed(s, out[0], with_bias(s, n, out[0]), false);
     diag_at(before);
     if (s->opt->training && made != NONE)
-        through_block(s, n, made);
+        untold_block(s, n, made);
     define_outputs(s, n, &im, out);
     stop_defined(s, n);
 }
@@ -260,6 +260,7 @@ static void import_node(ImportState *s, RawNode *n)
     s->node = import_node;
     begin_origin(s, n);
     ValueId *in = read_inputs(s, n), *out = arena_array(s->g->arena, ValueId, n->nout);
+    detach_check(s, n, in);
     for (uint32_t i = 0; i < n->nout; i++)
         out[i] = NONE;
     if (control_is(n)) {
@@ -376,10 +377,8 @@ static void run_model(ImportState *s, Ids *out, bool last)
     s->g->file = m->path;
     drops_find(s, &m->node);
     import_list(s, &m->node);
-    through_report(s);
-    drops_report(s);
-    ties_report(s);
-    padding_report(s);
+    detach_report(s);
+    untold_report(s);
     *out = (Ids){0};
     for (size_t i = 0; i < m->graph->n_output; i++) {
         const char *name = m->graph->output[i]->name ? m->graph->output[i]->name : "";

@@ -15,7 +15,7 @@
 #include <string.h>
 #include <strings.h>
 
-#include "bind.h"
+#include "driver.h"
 
 enum { MOST = 8 }; /* of a file that gives every dimension a name of its own */
 

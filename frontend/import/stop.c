@@ -3,13 +3,12 @@
  * Out: RawNode.stop_out; import.c puts a StopGradient there.
  *
  * Four sources: what the user names, the model's own nodes ppsplit::StopGradient, blocks of
- * PyTorch's modules that are known to be under no_grad(), and what an exporter leaves of detach():
- * detach.c.
+ * PyTorch's modules that are known to be under no_grad(), and detach() where an exporter leaves it.
  */
 #include <fnmatch.h>
 #include <string.h>
 
-#include "stop.h"
+#include "driver.h"
 
 /* ---- what the user names ---- */
 
@@ -33,6 +32,12 @@ bool stop_named(const Stops *t, const char *name)
 bool stop_marker(const RawNode *n)
 {
     return !strcmp(n->domain, "ppsplit") && !strcmp(n->op_type, "StopGradient");
+}
+
+bool stop_is_detach(const RawNode *n)
+{
+    return n->fx_node && (strstr(n->fx_node, "target=torch.ops.aten.detach.") ||
+                          strstr(n->fx_node, "target=torch.ops.aten.detach_."));
 }
 
 /* dynamo traces a block under torch.no_grad() or autocast as a graph of its own, whose lines of
@@ -105,28 +110,17 @@ static void warn_untracked(const Model *m, const RawNode *n)
 
 void stop_assign(Stops *t, const Model *m, const RawNodes *list)
 {
-    Arena *a = m->arena;
-    bool detaches = false;
     const RawNode *untracked = NULL;
-    StrMap named = {.arena = a};
     for (uint32_t i = 0; i < list->n; i++) {
         RawNode *n = list->at[i];
-        bool by_name = stop_named(t, n->name), all = stop_marker(n) || by_name || is_untracked(n);
+        bool all = stop_named(t, n->name) || stop_marker(n) || is_untracked(n) ||
+                   (t->opt->training && stop_is_detach(n));
         if (!untracked && is_untracked(n))
             untracked = n;
-        for (uint32_t k = 0; k < n->nout; k++) {
-            bool is_named = stop_named(t, n->out[k]) || by_name;
-            if (is_named || all)
-                stop_result(a, n, k);
-            if (is_named)
-                *strmap_at(&named, n->out[k]) = 1;
-        }
-        detaches = detaches || (n->fx_node && strstr(n->fx_node, "detach")) ||
-                   (n->stack && strstr(n->stack, ".detach("));
+        for (uint32_t k = 0; k < n->nout; k++)
+            if (stop_named(t, n->out[k]) || all)
+                stop_result(m->arena, n, k);
     }
     if (untracked && t->opt->training)
         warn_untracked(m, untracked);
-    if (!detaches || !t->opt->training)
-        return;
-    stop_detached(&named, m, list);
 }

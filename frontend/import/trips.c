@@ -32,8 +32,7 @@ typedef struct Trips {
     ValueId piece;               /* all of the Split's operand, a piece for each place */
     int axis;                    /* of the pieces in it */
     ValueId hit;                 /* which places are: a mask */
-    StrMap of;                   /* by names that trips make: which trip does */
-    uint32_t *trip_of;           /* by position in the list; NONE */
+    StrMap of;                   /* names that trips make */
     struct Trips *next;
 } Trips;
 
@@ -61,74 +60,56 @@ static void see(void *to, const char *name)
         seen->trip = t;
 }
 
-/* Which trip a node is of: the last of those that make its operands; what takes an accumulator is
- * of the trip behind it.  What follows the loop is taken for the last trip's. */
-static void assign(const ImportState *s, Trips *t)
+/* The last trip of those that make what the node reads. */
+static uint32_t trip_of(const ImportState *s, const StrMap *of, const RawNode *n)
 {
-    StrMap behind = {.arena = s->g->arena};
-    t->of = (StrMap){.arena = s->g->arena};
-    for (uint32_t i = 0; i < t->n; i++) {
-        *strmap_at(&t->of, t->at[i].piece) = i;
-        if (t->at[i].handed && i + 1 < t->n)
-            *strmap_at(&behind, t->at[i].handed) = i + 1;
-    }
-    for (uint32_t i = 0; i < s->list->n; i++) {
-        const RawNode *n = s->list->at[i];
-        Seen seen = {&t->of, NONE};
-        for (uint32_t k = 0; k < n->nin && !n->dead; k++)
-            see(&seen, n->in[k]);
-        if (!n->dead)
-            inline_captured(s->m, n, see, &seen);
-        t->trip_of[i] = seen.trip;
-        for (uint32_t k = 0; k < n->nout && seen.trip != NONE; k++)
-            if (*n->out[k]) {
-                uint32_t next = strmap_get(&behind, n->out[k]);
-                *strmap_at(&t->of, n->out[k]) = next == NONE ? seen.trip : next;
-            }
-    }
+    Seen seen = {of, NONE};
+    for (uint32_t k = 0; k < n->nin; k++)
+        see(&seen, n->in[k]);
+    inline_captured(s->m, n, see, &seen);
+    return seen.trip;
 }
 
-/* The node that makes a name, with its position. */
-static const RawNode *maker(const ImportState *s, const char *name, uint32_t *at)
+/* Which trip makes a value: the one of the last piece that it depends on.  What follows the loop is
+ * taken for the last trip's. */
+static void assign(const ImportState *s, Trips *t)
 {
-    for (*at = 0; *at < s->list->n; ++*at)
-        for (uint32_t k = 0; k < s->list->at[*at]->nout; k++)
-            if (!s->list->at[*at]->dead && !strcmp(s->list->at[*at]->out[k], name))
-                return s->list->at[*at];
-    return NULL;
+    t->of = (StrMap){.arena = s->g->arena};
+    for (uint32_t i = 0; i < t->n; i++)
+        *strmap_at(&t->of, t->at[i].piece) = i;
+    for (uint32_t i = 0; i < s->list->n; i++) {
+        const RawNode *n = s->list->at[i];
+        uint32_t trip = n->dead ? NONE : trip_of(s, &t->of, n);
+        for (uint32_t k = 0; k < n->nout && trip != NONE; k++)
+            if (*n->out[k])
+                *strmap_at(&t->of, n->out[k]) = trip;
+    }
 }
 
 /* The accumulator: trip 1 makes it of what trip 0 made, as that did of what it got, and so on. */
 static void find_accumulators(ImportState *s, Trips *t)
 {
-    uint32_t at = 0;
-    const RawNode *first = NULL;
-    for (uint32_t i = 0; i < s->list->n && !first; i++) {
+    for (uint32_t i = 0; i < s->list->n && !t->last; i++) {
         const RawNode *n = s->list->at[i];
-        if (t->trip_of[i] != 1 || n->nin == 0 || strmap_get(&t->of, n->in[0]) != 0)
+        uint32_t trip = 0;
+        if (n->dead || !n->nin || !n->nout || strmap_get(&t->of, n->out[0]) != 0 ||
+            strmap_get(&t->of, n->in[0]) != NONE)
             continue;
-        const RawNode *up = maker(s, n->in[0], &at);
-        if (up != t->split && !strcmp(up->op_type, n->op_type) && up->nin == n->nin &&
-            strmap_get(&t->of, up->in[0]) == NONE)
-            first = up;
+        t->at[0].taken = n->in[0];
+        for (uint32_t k = i; k < s->list->n && trip < t->n; k++) {
+            const RawNode *next = s->list->at[k];
+            if (next->dead || strcmp(next->op_type, n->op_type) || next->nin != n->nin ||
+                strcmp(next->in[0], t->at[trip].taken) ||
+                strmap_get(&t->of, next->out[0]) != trip)
+                continue;
+            t->at[trip].handed = next->out[0];
+            if (++trip < t->n)
+                t->at[trip].taken = next->out[0];
+            t->last = trip == t->n ? next : NULL;
+        }
     }
-    if (!first)
+    if (!t->last)
         refuse(s, t, "no iteration adds to the sum that the one before passes on");
-    t->at[0].taken = first->in[0];
-    t->at[0].handed = first->out[0];
-    uint32_t trip = 1;
-    for (uint32_t i = at; i < s->list->n && trip < t->n; i++) {
-        const RawNode *n = s->list->at[i];
-        if (t->trip_of[i] != trip || strcmp(n->op_type, first->op_type) != 0 ||
-            strcmp(n->in[0], t->at[trip - 1].handed) != 0)
-            continue;
-        t->at[trip].taken = n->in[0];
-        t->at[trip].handed = n->out[0];
-        t->last = n;
-        trip++;
-    }
-    if (trip < t->n)
-        refuse(s, t, "an iteration does not add to the sum that the one before passes on");
 }
 
 static void need(void *to, const char *name)
@@ -137,59 +118,59 @@ static void need(void *to, const char *name)
         *strmap_at(to, name) = 1;
 }
 
-/* Of each trip the nodes that what it hands on is made by, in order. */
-static void collect(ImportState *s, Trips *t)
+/* The nodes that make what a trip hands on, of what it takes and of its piece, in order.  own: the
+ * names of what they make */
+static void collect(ImportState *s, Trips *t, uint32_t trip, StrMap *own)
 {
-    RawNodes *back = arena_array(s->g->arena, RawNodes, t->n);
+    Trip *at = &t->at[trip];
+    RawNodes back = {0};
     StrMap needed = {.arena = s->g->arena};
-    for (uint32_t i = 0; i < t->n; i++)
-        need(&needed, t->at[i].handed);
+    need(&needed, at->handed);
     for (uint32_t i = s->list->n; i-- > 0;) {
         RawNode *n = s->list->at[i];
         bool is = false;
         for (uint32_t k = 0; k < n->nout; k++)
-            is |= *n->out[k] && strmap_get(&needed, n->out[k]) != NONE;
-        if (!is || t->trip_of[i] == NONE)
+            is |= strmap_get(&needed, n->out[k]) != NONE && strmap_get(&t->of, n->out[k]) != NONE &&
+                  n != t->split && strcmp(n->out[k], at->taken) != 0;
+        if (!is)
             continue;
-        vec_push(s->g->arena, &back[t->trip_of[i]], n);
+        vec_push(s->g->arena, &back, n);
         for (uint32_t k = 0; k < n->nin; k++)
             need(&needed, n->in[k]);
         inline_captured(s->m, n, need, &needed);
     }
     for (uint32_t i = 0; i < t->n; i++)
-        for (uint32_t k = back[i].n; k-- > 0;)
-            vec_push(s->g->arena, &t->at[i].node, back[i].at[k]);
+        if (i != trip && strmap_get(&needed, t->at[i].piece) != NONE)
+            refuse(s, t, "an iteration passes on more than its sum");
+    for (uint32_t i = back.n; i-- > 0;) {
+        vec_push(s->g->arena, &at->node, back.at[i]);
+        for (uint32_t k = 0; k < back.at[i]->nout; k++)
+            need(own, back.at[i]->out[k]);
+    }
 }
 
 /* Nothing but the last accumulator may be taken by others.  Leaves in `of` what trips make. */
 static void close_up(ImportState *s, Trips *t)
 {
     StrMap own = {.arena = s->g->arena}, inside = {.arena = s->g->arena};
-    const char *result = t->at[t->n - 1].handed;
+    const char *result = t->last->out[0];
     for (uint32_t i = 0; i < t->n; i++) {
-        *strmap_at(&inside, t->at[i].piece) = i;
+        collect(s, t, i, &own);
+        need(&inside, t->at[i].piece);
         for (uint32_t k = 0; k < t->at[i].node.n; k++)
-            for (uint32_t o = 0; o < t->at[i].node.at[k]->nout; o++) {
-                const char *name = t->at[i].node.at[k]->out[o];
-                if (!*name)
-                    continue;
-                *strmap_at(&own, name) = i;
-                if (strcmp(name, result) != 0)
-                    *strmap_at(&inside, name) = i;
-            }
+            for (uint32_t o = 0; o < t->at[i].node.at[k]->nout; o++)
+                if (strcmp(t->at[i].node.at[k]->out[o], result) != 0)
+                    need(&inside, t->at[i].node.at[k]->out[o]);
     }
     Seen seen = {&inside, NONE};
-    for (uint32_t i = 0; i < s->list->n; i++) {
-        const RawNode *n = s->list->at[i];
-        if (n->dead || (n->nout && strmap_get(&own, n->out[0]) != NONE))
-            continue;
-        for (uint32_t k = 0; k < n->nin; k++)
-            see(&seen, n->in[k]);
-        inline_captured(s->m, n, see, &seen);
-    }
     for (size_t i = 0; i < s->m->graph->n_output; i++)
         if (s->m->graph->output[i]->name)
             see(&seen, s->m->graph->output[i]->name);
+    for (uint32_t i = 0; i < s->list->n && seen.trip == NONE; i++) {
+        const RawNode *n = s->list->at[i];
+        if (!n->dead && n->nout && strmap_get(&own, n->out[0]) == NONE)
+            seen.trip = trip_of(s, &inside, n);
+    }
     if (seen.trip != NONE)
         refuse(s, t, "an iteration passes on more than its sum");
     t->of = own;
@@ -286,16 +267,13 @@ static int64_t places_of(const Graph *g, ValueId mask, int dim, int64_t n)
 /* ---- importing them ---- */
 
 /* The mask of the rows that a trip adds, which it does by a scatter; NONE: otherwise. */
-static ValueId rows_added(ImportState *s, const Trips *t, const Trip *trip)
+static ValueId rows_added(ImportState *s, const Trip *trip)
 {
-    uint32_t at;
-    const RawNode *n = maker(s, trip->handed, &at);
+    const RawNode *n = raw_maker(&trip->node, trip->handed);
     if (!strcmp(n->op_type, "Add") && n->nin == 2) {
-        const RawNode *scatter = maker(s, n->in[1], &at);
-        if (!scatter || t->trip_of[at] == NONE || scatter->nin != 3 ||
-            !is_zero(s->g, import_slot(s, scatter, 0)->v))
+        n = raw_maker(&trip->node, n->in[1]);
+        if (!n || n->nin != 3 || !is_zero(s->g, import_slot(s, n, 0)->v))
             return NONE;
-        n = scatter;
     }
     if (strncmp(n->op_type, "Scatter", 7) != 0 || n->nin != 3)
         return NONE;
@@ -341,7 +319,7 @@ static void import_all(ImportState *s, Trips *t)
     for (int64_t place = 0; place < places; place++) {
         uint32_t trip = a.other_parameters ? (uint32_t)place : 1;
         sum = import_trip(s, t, trip, place, place ? sum : start);
-        ValueId rows = rows_added(s, t, &t->at[trip]);
+        ValueId rows = rows_added(s, &t->at[trip]);
         if (rows == NONE || !is_of_place(g, rows, mask, dim, place))
             refuse(s, t, "an iteration does more than add its rows to a sum");
     }
@@ -354,7 +332,6 @@ void trips_split(ImportState *s, Import *im, int axis, ValueId hit)
     Trips *t = arena_new_of(g->arena, Trips);
     *t = (Trips){.n = im->nout, .split = im->node, .piece = im->in[0], .axis = axis, .hit = hit};
     t->at = arena_array(g->arena, Trip, t->n);
-    t->trip_of = arena_array(g->arena, uint32_t, s->list->n);
     for (uint32_t i = 0; i < t->n; i++)
         t->at[i].piece = im->node->out[i];
     int64_t *sizes = NULL, n = t->n;
@@ -366,8 +343,6 @@ void trips_split(ImportState *s, Import *im, int axis, ValueId hit)
         refuse(s, t, "a single iteration does not show what is passed on to the next");
     assign(s, t);
     find_accumulators(s, t);
-    assign(s, t);
-    collect(s, t);
     close_up(s, t);
     for (uint32_t i = 0; i < t->n; i++)
         im->out[i] = g_slice_axis(g, t->piece, axis, 0, 1);

@@ -1,6 +1,6 @@
 /*
  * drops.c - which Dropouts drop in training.  In: the nodes of a model, --dropout.  Out: im_drops()
- * and im_lost_dropout() for the importers, and what is to be said.
+ * and im_lost_dropout() for the importers.
  *
  * A Dropout of opset 12 and later has a training_mode.  Both exporters of PyTorch write
  * scaled_dot_product_attention's, and so that of nn.MultiheadAttention and of what is made of it,
@@ -38,15 +38,6 @@ static bool is_dropout(const RawNode *n) { return !*n->domain && !strcmp(n->op_t
 
 /* ---- what a mode is ---- */
 
-static const RawNode *maker(const RawNodes *list, const char *name)
-{
-    for (uint32_t i = 0; i < list->n; i++)
-        for (uint32_t k = 0; k < list->at[i]->nout; k++)
-            if (!strcmp(list->at[i]->out[k], name))
-                return list->at[i];
-    return NULL;
-}
-
 static bool is_other_than_0(const ImportState *s, const RawTensor *t, Where w)
 {
     Tensor x = tensor_widen(s->m->arena, t, w);
@@ -56,10 +47,10 @@ static bool is_other_than_0(const ImportState *s, const RawTensor *t, Where w)
 /* Is the value a constant other than 0?  Copies and casts of one are looked through. */
 static bool is_set(const ImportState *s, const RawNodes *list, const char *name)
 {
-    const RawNode *n = maker(list, name);
+    const RawNode *n = raw_maker(list, name);
     while (n && n->nin == 1 && (!strcmp(n->op_type, "Identity") || !strcmp(n->op_type, "Cast"))) {
         name = n->in[0];
-        n = maker(list, name);
+        n = raw_maker(list, name);
     }
     const Onnx__AttributeProto *a =
         n && !strcmp(n->op_type, "Constant") ? raw_attr(n, "value") : NULL;
@@ -102,7 +93,7 @@ static bool lost_one_drops(const Import *im, bool lost)
                  (im->state->opt->dropout == DROPOUT_OF_ATTENTION && d->any && lost);
     if (!drops && !lost && d->any)
         return false;
-    import_note(drops ? &d->lost : &d->left, im->node);
+    import_note(im->state, drops ? UNTOLD_DROPS : UNTOLD_STAYS, im->node);
     return drops;
 }
 
@@ -121,25 +112,4 @@ double im_lost_dropout(const Import *im)
     if (ratio == 0 || strmap_get(&im->state->drops.dropout, im->node->fx_node) != NONE)
         return 0;
     return lost_one_drops(im, true) ? ratio : 0;
-}
-
-void drops_report(const ImportState *s)
-{
-    const Drops *d = &s->drops;
-    Where w = WHERE_FILE(s->m->path);
-    if (s->opt->dropout != DROPOUT_OF_ATTENTION)        /* the user has thought of it */
-        return;
-    if (d->lost.n) {
-        diag_hint("--dropout=as-written turns them off");
-        diag_warn(w,
-                  "%u Dropout%s without a training mode (first '%.128s') drop%s as the others do: "
-                  "PyTorch's exporters lose the mode of attention's dropout",
-                  d->lost.n, d->lost.n == 1 ? "" : "s", diag_escape(s->m->arena, d->lost.first),
-                  d->lost.n == 1 ? "s" : "");
-    }
-    if (d->left.n) {
-        diag_hint("export in training mode, or turn dropout on with --dropout=train");
-        diag_warn(w, "%u Dropout%s (first '%.128s') will not drop: the file has no training mode",
-                  d->left.n, d->left.n == 1 ? "" : "s", diag_escape(s->m->arena, d->left.first));
-    }
 }

@@ -6,10 +6,19 @@
 
 #include "state.h"
 
-void import_note(Noted *to, const RawNode *n)
+void import_note_name(ImportState *s, Untold what, const char *name)
 {
-    if (to->n++ == 0)
-        to->first = *n->name || n->nout == 0 ? n->name : n->out[0];
+    Strings *list = &s->untold[what];
+    name = diag_escape(s->m->arena, name);
+    for (uint32_t i = 0; i < list->n; i++)
+        if (!strcmp(list->at[i], name))
+            return;
+    vec_push(s->m->arena, list, name);
+}
+
+void import_note(ImportState *s, Untold what, const RawNode *n)
+{
+    import_note_name(s, what, *n->name || n->nout == 0 ? n->name : n->out[0]);
 }
 
 void import_define(ImportState *s, const char *name, Slot slot)

@@ -47,14 +47,14 @@ typedef struct Import {
 static inline ValueId im_in(const Import *im, uint32_t i) { return i < im->nin ? im->in[i] : NONE; }
 
 bool im_wanted(const Import *im, uint32_t out);         /* the node names this output */
-/* padding.c: for an embedding: the row without gradient, or -1 */
+/* untold.c: for an embedding: the row without gradient, or -1 */
 int64_t im_padding_row(const Import *im);
 bool im_means(const Import *im);        /* for a scatter: it is scatter_reduce's mean (metadata) */
 /* for a scatter: it is an embedding's max_norm (metadata) */
 bool im_renorms(const Import *im);
 /* for a Squeeze: dims other than 1 stay, as in PyTorch */
 bool im_keeps_long_dims(const Import *im);
-/* ties.c: for a Max, Min or Clip with a constant: whether it is torch.maximum or a clamp by
+/* untold.c: for a Max, Min or Clip with a constant: whether it is torch.maximum or a clamp by
  * tensors, which share the gradient where both are equal; a clamp by numbers has none there */
 bool im_shares_ties(const Import *im);
 /* for a ReduceMax or ReduceMin along an axis: whether it is max(dim), which gives the gradient to

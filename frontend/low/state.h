@@ -19,21 +19,31 @@ typedef struct {
     Dtype declared; /* its type in the file, where the graph holds it in another; else DT_NONE */
 } Slot;
 
-/* Nodes of which something is to be said: how many, and what the first is called. */
-typedef struct { uint32_t n; const char *first; } Noted;
+/* What a file does not say of training, in the order in which it is reported; import/untold.c has
+ * the words. */
+typedef enum {
+    UNTOLD_BLOCK,    /* which of its blocks are under no_grad() */
+    UNTOLD_STRAIGHT, /* sums that are taken for straight-through estimators */
+    UNTOLD_SUM,      /* sums that may be some */
+    UNTOLD_DROPS,    /* Dropouts without a mode that drop */
+    UNTOLD_STAYS,    /* those that do not */
+    UNTOLD_TIES,     /* who of equal elements has the gradient */
+    UNTOLD_PADDING,  /* embeddings whose padding row the numbers tell */
+    UNTOLD_ROWS,     /* those whose numbers are absent */
+    UNTOLDS
+} Untold;
 
 /* drops.c: Dropouts of the model. */
 typedef struct {
     bool any;       /* some have a training mode that is set, or PyTorch's metadata says so */
     StrMap dropout; /* the fx nodes that a Dropout of the file is of */
-    Noted lost, left;        /* without a mode: those that drop, those that do not */
 } Drops;
 
 typedef struct ImportState {
     Graph *g;
     Model *m;
     Params *params; /* NULL: every initializer is a constant (a loss model) */
-    struct Stops *stops;                                /* import/stop.h */
+    struct Stops *stops;                                /* import/stop.c */
     const ImportOptions *opt;
     int stage; /* position of the file when there are several, or -1 */
     StrMap env;                                         /* name -> index into slot */
@@ -44,18 +54,15 @@ typedef struct ImportState {
     void (*node)(struct ImportState *s, RawNode *n);           /* import.c: one of them */
     const RawNodes *list;                                      /* that is being imported */
     Ids alive; /* bools that are true wherever what is imported now counts: the loops around */
-    VEC(bool) carries; /* by value, through.c: a gradient of it reaches a parameter */
-    Noted through, untold; /* through.c: sums that are, and may be, such estimators */
-    Noted block;           /* through.c: of blocks that may be under no_grad() */
+    VEC(bool) carries; /* by value, untold.c: a gradient of it reaches a parameter */
     Drops drops;
-    Noted ties;            /* ties.c: those of which nothing tells who has the gradient */
-    /* padding.c: embeddings whose padding row the numbers tell; whose numbers are absent */
-    Strings padded, unpadded;
+    Strings untold[UNTOLDS]; /* names of nodes and parameters */
     struct Trips *trips; /* trips.c: loops whose nodes have begun; NULL: none */
 } ImportState;
 
 /* env.c */
-void import_note(Noted *to, const RawNode *n);
+void import_note(ImportState *s, Untold what, const RawNode *n);
+void import_note_name(ImportState *s, Untold what, const char *name); /* once */
 void import_define(ImportState *s, const char *name, Slot slot);
 void import_name_value(ImportState *s, ValueId v,
                        const char *name); /* with a number when an earlier model has the name */
@@ -68,9 +75,8 @@ const Slot *import_slot(ImportState *s, const RawNode *n, uint32_t input);     /
 typedef struct { IdMap known; bool other_parameters; } Alike;
 bool import_alike(const Graph *g, Alike *a, ValueId x, ValueId y);
 
-/* drops.c: Dropouts of a list that is about to be imported; what is to be said of them */
+/* drops.c: Dropouts of a list that is about to be imported */
 void drops_find(ImportState *s, const RawNodes *list);
-void drops_report(const ImportState *s);
 
 /* import/trips.c: a Split of the places that NonZero found, along their axis, which may begin a
  * trip of a loop.  ragged/ asks the driver. */

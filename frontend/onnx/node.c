@@ -35,6 +35,15 @@ const RawTensor *raw_array(const Model *m, const char *name)
     return i == NONE ? NULL : &m->init.at[i];
 }
 
+const RawNode *raw_maker(const RawNodes *list, const char *name)
+{
+    for (uint32_t i = 0; i < list->n; i++)
+        for (uint32_t k = 0; k < list->at[i]->nout; k++)
+            if (!list->at[i]->dead && !strcmp(list->at[i]->out[k], name))
+                return list->at[i];
+    return NULL;
+}
+
 const Onnx__AttributeProto *raw_attr(const RawNode *n, const char *name)
 {
     for (uint32_t i = 0; i < n->nattr; i++)

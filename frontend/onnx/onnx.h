@@ -151,6 +151,8 @@ const char *metadata_get(size_t n, Onnx__StringStringEntryProto **entry, const c
 const Onnx__TensorShapeProto *raw_shape(const Onnx__ValueInfoProto *v);
 /* The initializer of this name, or NULL */
 const RawTensor *raw_array(const Model *m, const char *name);
+/* The node of a list that makes a value, or NULL */
+const RawNode *raw_maker(const RawNodes *list, const char *name);
 /* NULL when absent */
 const Onnx__AttributeProto *raw_attr(const RawNode *n, const char *name);
 int64_t raw_int(const RawNode *n, const char *name, int64_t dflt);

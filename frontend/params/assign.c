@@ -96,11 +96,12 @@ static bool are_copies(const Params *p, const Param *e, const char *name, const 
 static uint32_t tied_to(const Params *p, const RawNode *n, const RawTensor *t, const char *name,
                         bool *flip)
 {
-    for (uint32_t i = 0; t->shape.rank > 1 && i < p->g->param.n; i++) {
+    for (uint32_t i = 0; i < p->g->param.n; i++) {
         const Param *e = &p->g->param.at[i];
         const RawTensor *f = e->initializer ? raw_array(p->m, e->initializer) : NULL;
         if (!f || strmap_get(&p->by_init, e->initializer) != i || f->dtype != t->dtype ||
-            f->bytes.length != t->bytes.length || !t->bytes.at || f->bytes.at != e->bytes.at)
+            f->bytes.length != t->bytes.length || !t->bytes.at || f->bytes.at != e->bytes.at ||
+            (t->shape.rank < 2 && t->bytes.at != f->bytes.at))
             continue;
         Same same = raw_same(f, t);
         if (same == NOT_SAME || (same == SAME && !shape_equal(&f->shape, &t->shape)) ||
@@ -112,38 +113,33 @@ static uint32_t tied_to(const Params *p, const RawNode *n, const RawTensor *t, c
     return NONE;
 }
 
+/* The bias that is added to what the node makes, or "". */
+static const char *addend(const Params *p, const RawNode *n)
+{
+    for (uint32_t i = 0; n->nout && i < p->list->n; i++) {
+        const RawNode *sum = p->list->at[i];
+        bool is = !sum->dead && sum->nin == 2 && !strcmp(sum->op_type, "Add");
+        for (uint32_t j = 0; j < 2 && is; j++) {
+            size_t module;
+            if (!strcmp(sum->in[1 - j], n->out[0]) && stem(sum->in[j], "bias", &module) &&
+                param_array(p, sum->in[j]))
+                return sum->in[j];
+        }
+    }
+    return "";
+}
+
 /* The bias "M.bias" that is added to a product of module M says that its weight is "M.weight".
  * Scopes may lack M's beginning. */
 static const char *name_by_bias(const Params *p, const RawNode *n, uint32_t input)
 {
-    uint32_t at = n->nout && param_role(n, input) == ROLE_WEIGHT
-                      ? strmap_get(&p->renamed.bias, n->out[0])
-                      : NONE;
-    const char *bias = at == NONE ? "" : p->renamed.addend.at[at];
+    const char *bias = param_role(n, input) == ROLE_WEIGHT ? addend(p, n) : "";
     size_t module, scope = strlen(n->scope), before = stem(bias, "bias", &module);
     if (!before || !scope || scope > module || strncmp(bias + module - scope, n->scope, scope) ||
         (scope < module && bias[module - scope - 1] != '.'))
         return NULL;
     const char *name = arena_printf(p->m->arena, "%.*sweight", (int)before, bias);
     return strmap_get(&p->by_name, name) != NONE || raw_array(p->m, name) ? NULL : name;
-}
-
-static void find_biases(Params *p, const RawNodes *list)
-{
-    p->renamed.bias.arena = p->renamed.copied.arena = p->m->arena;
-    for (uint32_t i = 0; i < list->n; i++) {
-        const RawNode *n = list->at[i];
-        uint32_t init = n->nin == 1 ? strmap_get(&p->m->init_index, n->in[0]) : NONE;
-        if (!n->dead && init != NONE && n->nout == 1 && !strcmp(n->op_type, "Identity"))
-            *strmap_at(&p->renamed.copied, n->out[0]) = init;
-        for (uint32_t j = 0; j < 2 && !n->dead && n->nin == 2 && !strcmp(n->op_type, "Add"); j++) {
-            size_t module;
-            if (!stem(n->in[j], "bias", &module) || !param_array(p, n->in[j]))
-                continue;
-            *strmap_at(&p->renamed.bias, n->in[1 - j]) = p->renamed.addend.n;
-            vec_push(p->m->arena, &p->renamed.addend, n->in[j]);
-        }
-    }
 }
 
 /* Folding renamed it; TorchScript's names stay when another tool has rewritten the file. */
@@ -182,7 +178,7 @@ static const char *array_read(const Params *p, const RawNode *n, uint32_t input)
 
 /* What it is called: the first like the initializer, a further norm's by its module, or by what
  * the norm makes. */
-static const char *array_name(const Params *p, const RawNode *n, uint32_t input)
+static const char *array_name(const Params *p, const RawNode *n, uint32_t input, const char *init)
 {
     static const char *const end[] = {[ROLE_WEIGHT] = "weight",
                                       [ROLE_BIAS] = "bias",
@@ -190,7 +186,7 @@ static const char *array_name(const Params *p, const RawNode *n, uint32_t input)
                                       [ROLE_VAR] = "running_var",
                                       [ROLE_ANY] = "weight"};
     int role = param_role(n, input);
-    const char *init = n->in[input], *of = !is_stat(role) ? init : *n->scope ? n->scope : n->out[0];
+    const char *of = !is_stat(role) ? init : *n->scope ? n->scope : n->out[0];
     if (strmap_get(&p->by_init, init) == NONE)
         return init;
     const char *name = arena_printf(p->m->arena, "%s.%s", of, end[role]);
@@ -199,115 +195,61 @@ static const char *array_name(const Params *p, const RawNode *n, uint32_t input)
                : arena_printf(p->m->arena, "%s.%s", n->out[0], end[role]);
 }
 
-static uint32_t new_from_use(Params *p, const RawNode *n, uint32_t input, uint32_t init, bool *flip)
+static uint32_t new_from_use(Params *p, const RawNode *n, uint32_t input, uint32_t init,
+                             const RawTensor *t, bool *flip)
 {
-    const RawTensor *t = &p->m->init.at[init];
     bool stat = is_stat(param_role(n, input)), renamed = is_renamed(p, t);
     bool product = !strcmp(n->op_type, "MatMul") ||
                    (!strcmp(n->op_type, "Gemm") && input == 1 && !raw_int(n, "transB", 0));
     const char *name = renamed ? name_by_bias(p, n, input) : NULL;
-    bool unnamed = renamed || !param_is_named(p, t->name);
+    bool copy = !raw_array(p->m, t->name);
+    bool unnamed =
+        copy ? param_is_made_up(t->name) : renamed || !param_is_named(p, t->name);
     uint32_t tie = unnamed && !stat ? tied_to(p, n, t, name, flip) : NONE;
     if (tie != NONE)
         return tie;
     *flip = renamed && name && product && t->shape.rank == 2;
-    return param_new(p, name ? name : array_name(p, n, input), init, *flip, true, stat);
+    return param_new(p, name ? name : array_name(p, n, input, t->name), init, *flip, true, stat);
 }
+
+/* ---- copies ---- */
 
 /* Made for equal parameters: Identity(initializer) under the other parameter's name, or what
  * folding made of it.  The model's own, a branch of an If that does nothing, is called by its
- * scope: "/Identity_output_0". */
-static bool is_unshared(const Params *p, const RawNode *n)
+ * scope: "/Identity_output_0".  Of a buffer that happened to be equal to a parameter, as the
+ * statistics of a fresh BatchNormalization are, it keeps its numbers. */
+enum { NO_COPY, OF_PARAMETER, OF_BUFFER };
+static int copy_of(const Params *p, const RawNode *n)
 {
-    if (!p->opt->training || strcmp(n->op_type, "Identity") || n->nin != 1 || n->nout != 1 ||
-        (*n->out[0] == '/' && strstr(n->out[0], "_output_")))
-        return false;
-    const RawTensor *t = raw_array(p->m, n->in[0]);
-    return t && dtype_is_float(t->dtype) && !param_is_buffer_name(n->out[0]);
+    const RawTensor *t = n->dead || strcmp(n->op_type, "Identity") || n->nin != 1 || n->nout != 1
+                             ? NULL
+                             : raw_array(p->m, n->in[0]);
+    if (t && param_is_buffer_name(n->out[0]))
+        return OF_BUFFER;
+    bool own = t && *n->out[0] == '/' && strstr(n->out[0], "_output_");
+    return t && !own && p->opt->training && dtype_is_float(t->dtype) ? OF_PARAMETER : NO_COPY;
 }
 
-/* Made for a buffer that happened to be equal to a parameter, as the statistics of a fresh
- * BatchNormalization are: it keeps its numbers. */
-static bool is_buffer_copy(const RawNode *n)
+/* The copies that the list reads: result -> Identity.  One that nothing in its list reads passes a
+ * parameter on: the branch of an If that leaves it as it is. */
+static void find_copies(Params *p, const RawNodes *list)
 {
-    return !strcmp(n->op_type, "Identity") && n->nin == 1 && n->nout == 1 &&
-           param_is_buffer_name(n->out[0]);
-}
-
-/* First reader of each un-shared copy: what it is follows from the slot it stands in. */
-typedef struct {
-    VEC(RawNode *) node;
-    VEC(uint32_t) input;
-} Readers;
-
-static void find_readers(Params *p, const RawNodes *list, Readers *r)
-{
+    Arena *a = p->m->arena;
+    StrMap read = {.arena = a};
+    p->list = list;
+    p->copies = (StrMap){.arena = a};
+    for (uint32_t i = 0; i < list->n; i++)
+        for (uint32_t j = 0; j < list->at[i]->nin && !list->at[i]->dead; j++)
+            *strmap_at(&read, list->at[i]->in[j]) = 1;
     for (uint32_t i = 0; i < list->n; i++) {
-        RawNode *n = list->at[i];
-        for (uint32_t j = 0; j < n->nin && !n->dead; j++) {
-            uint32_t k = strmap_get(&p->renamed.copies, n->in[j]);
-            if (k != NONE && k < r->node.n && !r->node.at[k]) {
-                r->node.at[k] = n;
-                r->input.at[k] = j;
-            }
-        }
-        if (n->dead || !is_unshared(p, n))
-            continue;
-        *strmap_at(&p->renamed.copies, n->out[0]) = r->node.n;
-        vec_push(p->m->arena, &r->node, NULL);
-        vec_push(p->m->arena, &r->input, 0);
+        const RawNode *n = list->at[i];
+        int of = copy_of(p, n);
+        uint32_t init = n->nin == 1 ? strmap_get(&p->m->init_index, n->in[0]) : NONE;
+        if (init != NONE && n->nout == 1 && !n->dead && !strcmp(n->op_type, "Identity"))
+            *strmap_at(&p->copied, n->out[0]) = init;
+        if (of == OF_PARAMETER && strmap_get(&read, n->out[0]) != NONE)
+            *strmap_at(&p->copies, n->out[0]) = i;
     }
-}
-
-/* flipped: initializers that are their parameters transposed */
-typedef struct {
-    StrMap flipped;
-    const Readers *readers;
-    bool late;
-} Pass;
-
-/* The Identity's operand becomes a parameter of its own; a second call of one module, and a weight
- * that two modules have, stay tied to the first. */
-static void unshare(Params *p, const Pass *pass, RawNode *n)
-{
-    const Readers *r = pass->readers;
-    uint32_t k = strmap_get(&p->renamed.copies, n->out[0]),
-             init = strmap_get(&p->m->init_index, n->in[0]);
-    if (k == NONE || k >= r->node.n || !r->node.at[k])
-        return;
-    const RawNode *reader = r->node.at[k];
-    if (param_is_used(reader, r->input.at[k]))
-        return;
-    RawTensor copy = p->m->init.at[init];
-    bool made_up = param_is_made_up(n->out[0]);
-    copy.name = n->out[0];
-    const char *name = made_up ? name_by_bias(p, reader, r->input.at[k]) : n->out[0];
-    if (!is_param(p, reader, r->input.at[k], &copy))
-        return;
-    bool flip = made_up && name && !strcmp(reader->op_type, "MatMul") && copy.shape.rank == 2;
-    uint32_t first = strmap_get(&p->by_init, n->in[0]),
-             known = name ? strmap_get(&p->by_name, name) : NONE;
-    if (made_up && first != NONE && known == NONE && !param_is_equal_by_chance(&copy) &&
-        !are_copies(p, &p->g->param.at[first], name, reader)) {
-        param_use(p, n, 0, first, strmap_get(&pass->flipped, n->in[0]) != NONE);
-        return;
-    }
-    name = name ? name : n->out[0];
-    if (known == NONE) {
-        known = param_new(p, name, init, flip, true, false);
-    } else if (known != strmap_get(&p->by_init, n->in[0]) ||
-               p->g->param.at[known].transposed != flip) {
-        return;
-    }
-    param_use(p, n, 0, known, flip);
-}
-
-/* An Identity that nothing in its list reads passes a parameter on: the branch of an If that leaves
- * it as it is. */
-static bool is_copy(const Params *p, const Pass *pass, const RawNode *n)
-{
-    uint32_t k = is_unshared(p, n) ? strmap_get(&p->renamed.copies, n->out[0]) : NONE;
-    return k != NONE && k < pass->readers->node.n && pass->readers->node.at[k];
 }
 
 /* Of a name that parameters have, too: what its name alone, or its slot, takes for a buffer. */
@@ -338,53 +280,62 @@ static void note_made(Params *p, const RawTensor *t)
         vec_push(p->m->arena, &p->lost.repeating, t->name);
 }
 
-/* late: those too that have lost their names, once none is seen to be made of the others */
-static void assign(Params *p, const RawNodes *list, Pass *pass)
+/* Initializers whose names say what they are; copies of some; those too that have lost their names,
+ * once none is seen to be made of the others. */
+enum { NAMED, COPIES, LATE };
+
+/* Node n reads an initializer or a copy of one: then operand k of the Identity, `from`, is it. */
+static void assign_operand(Params *p, int pass, RawNode *n, uint32_t j, StrMap *flipped)
 {
-    for (uint32_t i = 0; i < list->n; i++) {
-        RawNode *n = list->at[i];
-        for (uint32_t j = 0; !n->dead && !is_copy(p, pass, n) && j < n->nin; j++) {
-            uint32_t init = *n->in[j] ? strmap_get(&p->m->init_index, n->in[j]) : NONE;
-            if (init == NONE || param_is_used(n, j) || is_buffer_copy(n))
-                continue;
-            const char *array = array_read(p, n, j);
-            uint32_t known = strmap_get(&p->by_init, array);
-            bool flip = known != NONE && strmap_get(&pass->flipped, n->in[j]) != NONE;
-            if (known == NONE) {
-                const RawTensor *t = &p->m->init.at[init];
-                if (!is_param(p, n, j, t)) {
-                    note_doubtful(p, t);
-                    continue;
-                }
-                if (!pass->late && is_renamed(p, t) && !name_by_bias(p, n, j))
-                    continue;
-                known = new_from_use(p, n, j, init, &flip);
-                *strmap_at(&p->by_init, array) = known;
-                if (strmap_get(&p->by_init, t->name) == NONE)
-                    *strmap_at(&p->by_init, t->name) = known;
-                note_made(p, t);
-                if (flip)
-                    *strmap_at(&pass->flipped, n->in[j]) = 1;
-            }
-            param_use(p, n, j, known, flip);
+    uint32_t copy = strmap_get(&p->copies, n->in[j]), k = copy == NONE ? j : 0;
+    RawNode *from = copy == NONE ? n : p->list->at[copy];
+    uint32_t init = *from->in[k] ? strmap_get(&p->m->init_index, from->in[k]) : NONE;
+    if (init == NONE || (copy != NONE) != (pass == COPIES) || param_is_used(from, k) ||
+        param_is_used(n, j))
+        return;
+    RawTensor t = p->m->init.at[init];
+    t.name = n->in[j];
+    const char *array = copy == NONE ? array_read(p, n, j) : t.name;
+    uint32_t known = strmap_get(&p->by_init, array);
+    bool flip = known != NONE && strmap_get(flipped, t.name) != NONE;
+    if (known == NONE) {
+        if (!is_param(p, n, j, &t)) {
+            note_doubtful(p, &t);
+            return;
         }
+        if (pass == NAMED && is_renamed(p, &t) && !name_by_bias(p, n, j))
+            return;
+        known = new_from_use(p, n, j, init, &t, &flip);
+        *strmap_at(&p->by_init, array) = known;
+        if (strmap_get(&p->by_init, t.name) == NONE)
+            *strmap_at(&p->by_init, t.name) = known;
+        note_made(p, &t);
+        if (flip)
+            *strmap_at(flipped, t.name) = 1;
+    }
+    param_use(p, from, k, known, flip);
+}
+
+static void assign(Params *p, int pass, StrMap *flipped)
+{
+    for (uint32_t i = 0; i < p->list->n; i++) {
+        RawNode *n = p->list->at[i];
+        bool copy = copy_of(p, n) == OF_BUFFER ||
+                    (n->nout && strmap_get(&p->copies, n->out[0]) != NONE);
+        for (uint32_t j = 0; j < n->nin && !n->dead && !copy; j++)
+            assign_operand(p, pass, n, j, flipped);
     }
 }
 
-static void from_names(Params *p, const RawNodes *list)
+static void from_names(Params *p, RawNodes *list)
 {
-    Readers readers = {0};
-    Pass pass = {.flipped.arena = p->m->arena, .readers = &readers};
-    find_biases(p, list);
-    find_readers(p, list, &readers);
-    assign(p, list, &pass);
+    StrMap flipped = {.arena = p->m->arena}; /* initializers that are their parameters transposed */
+    find_copies(p, list);
+    assign(p, NAMED, &flipped);
     param_recurrent(p, list);
-    for (uint32_t i = 0; i < list->n; i++)
-        if (!list->at[i]->dead && is_unshared(p, list->at[i]))
-            unshare(p, &pass, list->at[i]);
+    assign(p, COPIES, &flipped);
     param_constants(p, list);
-    pass.late = true;
-    assign(p, list, &pass);
+    assign(p, LATE, &flipped);
     param_constants_note(p, list);
     param_slots_note(p, list);
 }
@@ -413,7 +364,7 @@ Params *param_begin(Model *m, Graph *g, const ImportOptions *opt, uint32_t file)
                   .by_name.arena = m->arena,
                   .frozen.arena = m->arena,
                   .noted.arena = m->arena,
-                  .renamed.copies.arena = m->arena};
+                  .copied.arena = m->arena};
     for (uint32_t i = 0; i < m->init.n; i++)
         tensor_single(m->arena, &m->init.at[i]);
     note_frozen(p);

@@ -1,10 +1,10 @@
 /*
- * folded.c - operands of which no argument of their fx node says what they are: constant folding
- * made them.  In: the uses that fx.c left, the parameters that are known, those that the user
- * gives.  Out: by their bits, what is a known parameter in another arrangement, or a function of
- * one (tie.c); then parameters that are in the file in no other way, where
- * the exporter noted what it computed an operand of (origin.c, undo.c).  What stays open is said
- * (report.c).
+ * folded.c - operands of which nothing says what they are: constant folding made them.  In: the
+ * uses that fx.c left, or constants of TorchScript ("onnx::Add_74"); the parameters that are known,
+ * and those that the user gives.  Out: by their bits, what is a known parameter in another
+ * arrangement, or a function of one (tie.c); then parameters that are in the file in no other way,
+ * where the exporter noted what it computed an operand of (origin.c, undo.c).  What stays open is
+ * said (report.c).
  *
  * Which of several equal parameters an operand is, is decided by what the file says that it was
  * computed of, then by the module of the reader.
@@ -24,7 +24,7 @@ static bool is_placed(const FxNode *fx, const FxArg *arg, const Use *u)
 static const char *trace_name(Fx *x, const Use *u)
 {
     const RawTensor *t = &x->p->m->init.at[u->init];
-    const Group *g = fx_group(x, u->node);
+    const Group *g = fx_group_of(x, u);
     const char *only = NULL, *placed = NULL;
     uint32_t n = 0, operands = 0;
     for (uint32_t i = 0; i < u->node->nin; i++)
@@ -55,7 +55,7 @@ static const char *trace_name(Fx *x, const Use *u)
  * what the file holds. */
 static bool is_turned(Fx *x, const Use *u)
 {
-    const Group *g = fx_group(x, u->node);
+    const Group *g = fx_group_of(x, u);
     return g && fx_is_target(&g->fx, "aten.linear.") && !strcmp(u->node->op_type, "MatMul") &&
            u->input == 1;
 }
@@ -69,8 +69,7 @@ static void collect(Fx *x, Traces *out)
         if (u->entry != NONE || param_is_used(u->node, u->input) ||
             (t->dtype != DT_F32 && t->dtype != DT_F64))
             continue;
-        const MadeOf *o = &x->origin[u->init];
-        if (o->is_told && o->entry.n == 0)
+        if (x->origin && x->origin[u->init].is_told && x->origin[u->init].entry.n == 0)
             continue; /* made of no parameter */
         const char *fx = trace_name(x, u), *key = arena_printf(x->a, "%s\n%s", t->name, fx);
         uint32_t *slot = strmap_at(&index, key);
@@ -105,62 +104,87 @@ static void give(Fx *x, Trace *t, const Recipe *r)
 /* ---- known parameters ---- */
 
 typedef struct {
-    uint32_t entry;
+    uint32_t param;
     Recipe *recipe;
+    bool told, own; /* by the file's record, of the reader's module */
 } Candidate;
 typedef VEC(Candidate) Candidates;
 
+/* The entry of the signature that has the parameter's name, or NONE. */
+static uint32_t entry_of(const Fx *x, uint32_t param)
+{
+    return strmap_get(&x->p->sig.by_target, tie_param(x, param)->name);
+}
+
+/* The parameters with those that the user gives: is there a next one? */
+static bool next_known(const Fx *x, uint32_t *param)
+{
+    ++*param;
+    if (*param == x->p->g->param.n)
+        *param = GIVEN;
+    return *param < GIVEN + x->given.n;
+}
+
 /* The parameters that it is by its bits, else a line through them, else a function of them by its
- * numbers, else one by its name. */
+ * numbers. */
 static Candidates candidates_of(Fx *x, const Trace *t)
 {
     enum { ENOUGH = 16 }; /* numbers, so that a line says something */
-    const Params *p = x->p;
+    bool many = shape_elements(&t->tensor->shape) >= ENOUGH;
     Candidates all = {0};
-    for (int pass = 0; pass < 4 && all.n == 0; pass++)
-        for (uint32_t e = 0; e < p->sig.n; e++) {
-            const char *target = p->sig.entry[e].target;
-            uint32_t id = p->sig_param[e];
-            if (id == NONE || p->g->param.at[id].stat || strcmp(p->g->param.at[id].name, target))
+    for (int pass = 0; pass < 3 && all.n == 0; pass++)
+        for (uint32_t id = x->p->first_param - 1; next_known(x, &id);) {
+            uint32_t e = x->p->has_signature ? entry_of(x, id) : NONE;
+            if (tie_param(x, id)->stat || (x->p->has_signature && e == NONE))
                 continue;
-            Recipe *r = pass == 0   ? tie_exact(x, id, t->tensor)
-                        : pass == 3 ? told_function(x, id, t)
-                                    : tie_function(x, id, t->tensor, pass == 1);
-            bool near = !is_merged(t) && fx_is_origin(x, t->use->init, e);
-            near |= fx_is_own(target, t->use->node->scope);
-            if (r && (!pass || near ||
-                      (pass < 3 && shape_elements(&t->tensor->shape) >= ENOUGH)))
-                vec_push(x->a, &all, ((Candidate){e, r}));
+            Recipe *r = pass ? tie_function(x, id, t->tensor, pass == 1)
+                             : tie_exact(x, id, t->tensor);
+            Candidate c = {id, r, e != NONE && !is_merged(t) && fx_is_origin(x, t->use->init, e),
+                           e != NONE &&
+                               fx_is_own(tie_param(x, id)->name, t->use->node->scope)};
+            if (r && (!pass || many || c.told || c.own))
+                vec_push(x->a, &all, c);
         }
     return all;
 }
 
 /* The only one; else the only one that the file says it was computed of; else the only one of the
  * reader's module; or NULL. */
-static const Candidate *best_of(const Fx *x, const Trace *t, const Candidates *c)
+static const Candidate *best_of(const Candidates *c)
 {
     const Candidate *told = NULL, *own = NULL;
     uint32_t n_told = 0, n_own = 0;
     for (uint32_t i = 0; i < c->n; i++) {
-        if (!is_merged(t) && fx_is_origin(x, t->use->init, c->at[i].entry)) {
-            told = &c->at[i];
-            n_told++;
-        }
-        if (fx_is_own(x->p->sig.entry[c->at[i].entry].target, t->use->node->scope)) {
-            own = &c->at[i];
-            n_own++;
-        }
+        told = c->at[i].told ? &c->at[i] : told;
+        own = c->at[i].own ? &c->at[i] : own;
+        n_told += c->at[i].told;
+        n_own += c->at[i].own;
     }
     return c->n == 1 ? c->at : n_told == 1 ? told : n_told == 0 && n_own == 1 ? own : NULL;
 }
 
-/* The recipe of a trace reads parameter 0: the one that was made of it. */
-static Recipe *reading(Recipe *r, uint32_t id)
+/* Instead of parameter `from` the recipe reads `to`. */
+static Recipe *reading(Recipe *r, uint32_t from, uint32_t to)
 {
     for (uint32_t i = 0; i < r->n; i++)
-        if (r->at[i].op == OP_NONE && r->at[i].param != NONE)
-            r->at[i].param = id;
+        if (r->at[i].op == OP_NONE && r->at[i].param == from)
+            r->at[i].param = to;
     return r;
+}
+
+/* What the user gives becomes a parameter where something is made of it. */
+static uint32_t of_graph(Fx *x, uint32_t param)
+{
+    Params *p = x->p;
+    const Param q = *tie_param(x, param);
+    uint32_t e = entry_of(x, param);
+    if (param < GIVEN)
+        return param;
+    param = strmap_get(&p->by_name, q.name);
+    param = param == NONE ? param_put(p, q.name, q.dtype, &q.shape, q.bytes) : param;
+    if (e != NONE)
+        p->sig_param[e] = param;
+    return param;
 }
 
 /* What folding made of equal parameters was merged, as -exp(A_log) of fresh layers of Mamba: a
@@ -169,7 +193,7 @@ static Recipe *reading(Recipe *r, uint32_t id)
 static bool has_own(const Fx *x, const Trace *t, const Candidate *found)
 {
     const Params *p = x->p;
-    const char *leaf = fx_leaf(p->sig.entry[found->entry].target);
+    const char *leaf = fx_leaf(tie_param(x, found->param)->name);
     bool own = false;
     for (uint32_t e = 0; e < p->sig.n && is_merged(t) && !own; e++)
         own = fx_is_unread(x, e) && !strcmp(fx_leaf(p->sig.entry[e].target), leaf) &&
@@ -180,11 +204,11 @@ static bool has_own(const Fx *x, const Trace *t, const Candidate *found)
 static void tie(Fx *x, Trace *t)
 {
     const Candidates all = candidates_of(x, t);
-    const Candidate *best = best_of(x, t, &all);
+    const Candidate *best = best_of(&all);
     bool turned;
     if (!best) {
-        for (uint32_t i = 0; i < all.n; i++)
-            fx_lacks(x, all.at[i].entry, t->tensor->name);
+        for (uint32_t i = 0; i < all.n && x->p->has_signature; i++)
+            fx_lacks(x, entry_of(x, all.at[i].param), t->tensor->name);
         t->done = all.n > 0;
         return;
     }
@@ -193,7 +217,7 @@ static void tie(Fx *x, Trace *t)
         fx_is_one_of(t->fx, fx_turns))
         recipe_swap(x->a, best->recipe);
     if (!has_own(x, t, best))
-        give(x, t, best->recipe);
+        give(x, t, reading(best->recipe, best->param, of_graph(x, best->param)));
 }
 
 static void tie_all(Fx *x, Traces *all)
@@ -203,38 +227,33 @@ static void tie_all(Fx *x, Traces *all)
             tie(x, &all->at[i]);
 }
 
-/* What the user gives is known from here on, and what it is used for is looked for like anything
- * else. */
-static void take_given(Fx *x, const Traces *all)
+/* The parameters of the user's files that the model lacks. */
+static void read_given(Fx *x, const Traces *all)
 {
-    Params *p = x->p;
-    for (uint32_t e = 0; e < p->sig.n && all->n; e++) {
-        const RawTensor *t = fx_is_unread(x, e)
-                                 ? param_given(p, p->sig.entry[e].target, all->at[0].tensor->dtype)
-                                 : NULL;
+    const Params *p = x->p;
+    const char *const *name;
+    uint32_t n = all->n ? param_given_names(p, &name) : 0;
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t e = strmap_get(&p->sig.by_target, name[i]);
+        bool lacks = p->has_signature ? e != NONE && fx_is_unread(x, e)
+                                      : strmap_get(&p->by_name, name[i]) == NONE;
+        const RawTensor *t = lacks ? param_given(p, name[i], all->at[0].tensor->dtype) : NULL;
         if (t)
-            p->sig_param[e] = param_put(p, p->sig.entry[e].target, t->dtype, &t->shape, t->bytes);
-        x->given[e] = t != NULL;
+            vec_push(x->a, &x->given,
+                     ((Param){.name = name[i],
+                              .dtype = t->dtype,
+                              .shape = t->shape,
+                              .bytes = t->bytes}));
     }
 }
 
-/* One that nothing was found to be made of is as lost as before. */
-static void drop_unused(Fx *x)
+/* Given ones that nothing was found to be made of are as lost as before. */
+static void note_unfit(Fx *x)
 {
     Params *p = x->p;
-    for (uint32_t e = 0; e < p->sig.n; e++) {
-        bool used = !x->given[e];
-        for (uint32_t i = 0; !used && i < x->all.n; i++) {
-            const Use *u = &x->all.at[i];
-            const Recipe *r = u->node->made ? u->node->made[u->input] : NULL;
-            for (uint32_t k = 0; r && k < r->n; k++)
-                used |= r->at[k].op == OP_NONE && r->at[k].param == p->sig_param[e];
-        }
-        if (!used) {
-            p->sig_param[e] = NONE;
-            vec_push(x->a, &p->lost.unfit, p->sig.entry[e].target);
-        }
-    }
+    for (uint32_t i = 0; i < x->given.n; i++)
+        if (strmap_get(&p->by_name, x->given.at[i].name) == NONE)
+            vec_push(x->a, &p->lost.unfit, x->given.at[i].name);
 }
 
 /* ---- parameters that are in the file in no other way ---- */
@@ -255,45 +274,22 @@ static uint32_t put(Fx *x, uint32_t entry, const Trace *t, const Undone *found)
                                : param_put(p, name, t->tensor->dtype, &found->shape, found->bytes);
     p->sig_param[entry] = id;
     vec_push(x->a, &p->lost.inferred,
-             arena_printf(x->a, "%s %s%s", name, shape_text(x->a, &found->shape),
-                          found->in_order ? " (rows in the order they are read)" : ""));
+             arena_printf(x->a, "%s %s", name, shape_text(x->a, &found->shape)));
     return id;
-}
-
-static void give_rows(Fx *x, Trace *const *t, uint32_t n, uint32_t id, const Shape *whole)
-{
-    Shape row = *whole;
-    row.d[0] = 1;
-    for (uint32_t i = 0; i < n; i++) {
-        Recipe *r = recipe_of(x->a, id);
-        recipe_slice(x->a, r, row.rank, (int64_t[MAX_RANK]){t[i]->row}, row.d);
-        recipe_reshape(x->a, r, &t[i]->tensor->shape);
-        give(x, t[i], r);
-    }
 }
 
 static void recover(Fx *x, Traces *all)
 {
-    for (uint32_t e = 0; e < x->p->sig.n; e++) {
-        VEC(Trace *) own = {0};
-        Undone found;
+    for (uint32_t e = 0; e < x->p->sig.n; e++)
         for (uint32_t i = 0; i < all->n && fx_is_unread(x, e); i++) {
             Trace *t = &all->at[i];
-            if (t->done || t->is_turned || is_merged(t) || fx_unread_origin(x, t->use->init) != e ||
-                param_is_made_up(t->fx) || param_is_table(x->p->g, t->tensor))
+            Undone found;
+            if (fx_unread_origin(x, t->use->init) != e || t->done || t->is_turned || is_merged(t) ||
+                param_is_made_up(t->fx) || param_is_table(x->p->g, t->tensor) ||
+                !undo(x, t, &found))
                 continue;
-            vec_push(x->a, &own, t);
+            give(x, t, reading(found.recipe, 0, put(x, e, t, &found)));
         }
-        if (own.n && undo_rows(x, own.at, own.n, &found)) {
-            give_rows(x, own.at, own.n, put(x, e, own.at[0], &found), &found.shape);
-            continue;
-        }
-        for (uint32_t i = 0; i < own.n; i++)
-            if (undo_one(x, own.at[i], &found)) {
-                give(x, own.at[i], reading(found.recipe, put(x, e, own.at[i], &found)));
-                break;
-            }
-    }
 }
 
 /* ---- the whole ---- */
@@ -313,18 +309,92 @@ static void note_merged(Fx *x, const Trace *t)
         fx_lacks(x, e, t->fx);
 }
 
+static void tie_known(Fx *x, Traces *all)
+{
+    collect(x, all);
+    read_given(x, all);
+    tie_all(x, all);
+}
+
 void fx_fold(Fx *x)
 {
     Traces all = {0};
-    collect(x, &all);
-    x->given = arena_array(x->a, bool, x->p->sig.n + 1);
-    take_given(x, &all);
-    tie_all(x, &all);
-    drop_unused(x);
+    tie_known(x, &all);
+    note_unfit(x);
     recover(x, &all);
     tie_all(x, &all); /* to what was recovered */
     for (uint32_t i = 0; i < all.n; i++)
         if (!all.at[i].done && !param_is_used(all.at[i].use->node, all.at[i].use->input))
             note_merged(x, &all.at[i]);
     fx_refuse_merged(x);
+}
+
+/* ---- constants of TorchScript ---- */
+
+static bool is_folded(const Params *p, const char *name)
+{
+    return (p->m->from_pytorch && strstr(name, "::")) ||
+           (*name == '/' && strstr(name, "_output_") && !strstr(name, "/Constant"));
+}
+
+bool param_is_folded(const Params *p, const RawTensor *t)
+{
+    return is_folded(p, t->name) && !t->is_lifted && dtype_is_float(t->dtype) && t->bytes.at &&
+           strmap_get(&p->by_init, t->name) == NONE;
+}
+
+void param_constants(Params *p, RawNodes *list)
+{
+    Fx x = {.p = p, .a = p->m->arena, .list = list, .index.arena = p->m->arena};
+    for (uint32_t i = 0; i < list->n; i++) {
+        RawNode *n = list->at[i];
+        for (uint32_t j = 0; !n->dead && j < n->nin; j++) {
+            uint32_t init = strmap_get(&p->m->init_index, n->in[j]);
+            if (init != NONE && !param_is_used(n, j) && param_is_folded(p, &p->m->init.at[init]) &&
+                shape_elements(&p->m->init.at[init].shape) > 1)
+                vec_push(x.a, &x.all, ((Use){n, j, init, NONE, NONE, false, false}));
+        }
+    }
+    Traces all = {0};
+    tie_known(&x, &all);
+}
+
+static void note(Params *p, const RawTensor *t, const char *name, const RawNode *reader)
+{
+    if (param_is_mask(p->g, t) || strmap_get(&p->noted, name) != NONE)
+        return;
+    *strmap_at(&p->noted, name) = 1;
+    vec_push(p->m->arena, &p->lost.constant,
+             arena_printf(p->m->arena, "%s (of %s)", name, reader->name));
+}
+
+/* The initializer that stands for what folding made, as it has the same numbers: the Identity of a
+ * parameter, under a name that no parameter has. */
+static const RawTensor *merged_constant(const Params *p, const RawNode *n)
+{
+    bool identity = !n->dead && !strcmp(n->op_type, "Identity") && n->nin == 1 && n->nout == 1;
+    const RawTensor *t = identity ? raw_array(p->m, n->in[0]) : NULL;
+    bool is = t && p->m->from_pytorch && strstr(n->out[0], "::") && !param_is_used(n, 0) &&
+              dtype_is_float(t->dtype);
+    return is ? t : NULL;
+}
+
+void param_constants_note(Params *p, const RawNodes *list)
+{
+    StrMap merged = {.arena = p->m->arena}; /* value -> its Identity */
+    for (uint32_t i = 0; i < list->n && p->opt->training; i++) {
+        const RawNode *n = list->at[i];
+        for (uint32_t j = 0; !n->dead && j < n->nin; j++) {
+            uint32_t from = strmap_get(&merged, n->in[j]);
+            const RawTensor *t = raw_array(p->m, n->in[j]);
+            if (op_slot(n->domain, n->op_type, j) == 'x' || param_is_used(n, j))
+                continue;
+            if (t && param_is_folded(p, t))
+                note(p, t, t->name, n);
+            else if (from != NONE)
+                note(p, merged_constant(p, list->at[from]), n->in[j], n);
+        }
+        if (merged_constant(p, n))
+            *strmap_at(&merged, n->out[0]) = i;
+    }
 }

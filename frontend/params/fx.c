@@ -35,15 +35,14 @@ static void collect(Fx *x, const RawNodes *list)
         RawNode *n = list->at[i];
         if (n->dead)
             continue;
-        Group *g = fx_group(x, n);
-        if (g)
-            vec_push(x->a, &g->node, n);
+        uint32_t group = fx_group(x, n);
+        if (group != NONE)
+            vec_push(x->a, &x->group.at[group].node, n);
         for (uint32_t j = 0; j < n->nin; j++) {
             uint32_t init = *n->in[j] ? strmap_get(&m->init_index, n->in[j]) : NONE;
             if (init != NONE && dtype_is_float(m->init.at[init].dtype) &&
                 m->init.at[init].bytes.length)
-                vec_push(x->a, g ? &g->use : &x->loose,
-                         ((Use){.node = n, .input = j, .init = init, .entry = NONE}));
+                vec_push(x->a, &x->all, ((Use){n, j, init, NONE, group, false, false}));
         }
     }
 }
@@ -58,8 +57,9 @@ static bool is_vector(const FxNode *fx)
            strstr(fx->target, "instance_norm") || strstr(fx->target, "prelu");
 }
 
-static void take(Fx *x, Group *g, Use *u, uint32_t entry)
+static void take(Fx *x, Use *u, uint32_t entry)
 {
+    Group *g = fx_group_of(x, u);
     const Shape *s = &x->p->m->init.at[u->init].shape;
     if (g && fx_is_target(&g->fx, "aten.instance_norm.") &&
         !strcmp(u->node->op_type, "BatchNormalization"))
@@ -112,17 +112,17 @@ static bool may_be(const Fx *x, const Group *g, const Use *u, uint32_t k, int pa
            !(biased && a->role == ROLE_BIAS && role != ROLE_BIAS);
 }
 
-static void match(Fx *x, Group *g)
+static void match(Fx *x, Use *u, int pass)
 {
+    const Group *g = fx_group_of(x, u);
     /* no operand of these is one of its arguments */
-    bool packed = fx_is_recurrent(&g->fx) || fx_is_control(&g->fx);
-    for (int pass = 0; pass < (packed ? BY_ROLE : PASSES); pass++)
-        for (uint32_t i = 0; i < g->use.n; i++)
-            for (uint32_t k = 0; k < g->arg.n; k++)
-                if (may_be(x, g, &g->use.at[i], k, pass)) {
-                    take(x, g, &g->use.at[i], g->arg.at[k].entry);
-                    break;
-                }
+    if (!g || (pass > BY_NAME && (fx_is_recurrent(&g->fx) || fx_is_control(&g->fx))))
+        return;
+    for (uint32_t k = 0; k < g->arg.n; k++)
+        if (may_be(x, g, u, k, pass)) {
+            take(x, u, g->arg.at[k].entry);
+            return;
+        }
 }
 
 /* A node without an fx node reads a parameter of another module: it was merged with the like-named
@@ -138,14 +138,15 @@ static uint32_t merged_into(const Fx *x, const Use *u, uint32_t entry)
 }
 
 /* Operands the arguments do not explain, by their own name. */
-static void match_own_name(Fx *x, Group *g, Use *u)
+static void match_own_name(Fx *x, Use *u)
 {
+    const Group *g = fx_group_of(x, u);
     uint32_t e = strmap_get(&x->p->sig.by_target, x->p->m->init.at[u->init].name);
     uint32_t own = e == NONE || g ? NONE : merged_into(x, u, e);
     if (e != NONE && !g)
         fx_refuse_shared(x, u);
     if (e != NONE && (own != NONE || !x->used[e] || !g)) {
-        take(x, g, u, own != NONE ? own : e);
+        take(x, u, own != NONE ? own : e);
         u->flip = false;
     }
 }
@@ -173,20 +174,15 @@ void param_from_signature(Params *p, RawNodes *list)
     collect(&x, list);
     fx_origins(&x);
     p->is_whole = is_whole(&x);
-    for (uint32_t i = 0; i < x.group.n; i++)
-        match(&x, &x.group.at[i]);
+    for (int pass = 0; pass < PASSES; pass++)
+        for (uint32_t i = 0; i < x.all.n; i++)
+            match(&x, &x.all.at[i], pass);
     for (uint32_t i = 0; i < x.group.n; i++)
         for (uint32_t k = 0; k < x.group.at[i].arg.n; k++)
             x.used[x.group.at[i].arg.at[k].entry] = true;
-    for (uint32_t i = 0; i <= x.group.n; i++) {
-        Group *g = i < x.group.n ? &x.group.at[i] : NULL;
-        Uses *use = g ? &g->use : &x.loose;
-        for (uint32_t k = 0; k < use->n; k++) {
-            if (use->at[k].entry == NONE)
-                match_own_name(&x, g, &use->at[k]);
-            vec_push(a, &x.all, use->at[k]);
-        }
-    }
+    for (uint32_t i = 0; i < x.all.n; i++)
+        if (x.all.at[i].entry == NONE)
+            match_own_name(&x, &x.all.at[i]);
     fx_make(&x);
     fx_unpack(&x);
     fx_fold(&x);

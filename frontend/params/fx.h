@@ -8,10 +8,11 @@
 
 #include "params.h"
 
-/* entry: of the signature, or NONE. */
+/* An operand that is an initializer.  entry: of the signature, or NONE; group: of its node, or NONE
+ */
 typedef struct {
     RawNode *node;
-    uint32_t input, init, entry;
+    uint32_t input, init, entry, group;
     /* the file holds it transposed, or a view of it with dims of 1 added */
     bool flip, squeezed;
 } Use;
@@ -25,7 +26,6 @@ typedef VEC(Argument) Arguments;
 
 typedef struct {
     FxNode fx;
-    Uses use;
     Arguments arg;
     VEC(RawNode *) node;
 } Group;
@@ -48,13 +48,17 @@ typedef struct {
     RawNodes *list;
     StrMap index; /* fx node -> its group */
     VEC(Group) group;
-    Uses loose, all; /* without a group; everything */
+    Uses all;
     uint32_t *claim;
-    /* given: by entry, the user gave it in a file */
-    bool *used, *alias, *given;
-    MadeOf *origin;            /* by initializer; origin.c */
-    VEC(struct Known *) known; /* tie.c */
+    bool *used, *alias;
+    MadeOf *origin;            /* by initializer; origin.c; NULL: no file says so */
+    VEC(Param) given;          /* folded.c: parameters of --params-from that the file lacks */
+    IdMap known_of;            /* tie.c: parameter -> in known */
+    VEC(struct Known *) known;
 } Fx;
+
+/* A parameter that operands may be made of: of the graph, or, from GIVEN on, of Fx.given. */
+enum { GIVEN = 1 << 30 };
 
 /* ---- group.c ---- */
 bool fx_is_target(const FxNode *fx, const char *target); /* "aten.linear." */
@@ -65,8 +69,14 @@ bool fx_is_norm(const FxNode *fx);
 bool fx_has_norm(const FxNode *fx, const RawNode *n);
 /* over groups of channels: scaled and shifted by nodes of its own */
 bool fx_is_decomposed_norm(const FxNode *fx);
-Group *fx_group(Fx *x, const RawNode *n); /* NULL: none */
+uint32_t fx_group(Fx *x, const RawNode *n); /* its number, or NONE */
+static inline Group *fx_group_of(const Fx *x, const Use *u)
+{
+    return u->group == NONE ? NULL : &x->group.at[u->group];
+}
 bool fx_is_control(const FxNode *fx);     /* its arguments are its bodies' */
+bool fx_is_own(const char *target, const char *scope); /* of the module with that scope */
+const char *fx_leaf(const char *target);
 
 /* ---- make.c ---- */
 void fx_make(Fx *x); /* the parameters that uses name */
@@ -90,20 +100,7 @@ Recipe *tie_exact(Fx *x, uint32_t param, const RawTensor *t);
 /* How it is a * parameter + b (linear), or a * f(parameter) + b for a function of one operand, or
  * NULL. */
 Recipe *tie_function(Fx *x, uint32_t param, const RawTensor *t, bool linear);
-/* Its functions, a row without fn last; step: what the source calls them; inverse: where that alone
- * says which it is.  Its Neg is exp(-x). */
-typedef struct {
-    double (*fn)(double), (*inverse)(double);
-    Op op;
-    const char *step[3];
-} TieFunction;
-extern const TieFunction tie_function_row[];
-void tie_record(Arena *a, Recipe *r, Dtype t, Op op, double factor, double addend);
-const uint8_t *tie_dense(Fx *x, const Param *q); /* its bytes, not transposed */
-
-/* ---- fxname.c ---- */
-bool fx_is_own(const char *target, const char *scope); /* of the module with that scope */
-const char *fx_leaf(const char *target);
+const Param *tie_param(const Fx *x, uint32_t param);
 
 /* ---- origin.c ---- */
 typedef struct {
@@ -111,7 +108,6 @@ typedef struct {
     const RawTensor *tensor;
     const char *fx;       /* the fx node that was folded: "expand_4" */
     bool done, is_turned; /* transposed after that node */
-    int64_t row;          /* undo_rows: the number of this row */
 } Trace;
 typedef VEC(Trace) Traces;
 void fx_origins(Fx *x); /* reads what the optimizer noted */
@@ -131,23 +127,16 @@ void fx_note_origins(Fx *x);
 
 /* ---- undo.c ---- */
 /* The recipe reads parameter 0.  plain: the bytes are the initializer's; turned: with two dims
- * exchanged; in_order: only the order in which rows are read tells which is which. */
+ * exchanged. */
 typedef struct {
     Shape shape;
     Payload bytes;
     Recipe *recipe;
-    bool plain, turned, in_order;
+    bool plain, turned;
 } Undone;
 extern const char *const fx_turns[]; /* kinds of fx nodes that exchange dims */
-/* ---- told.c ---- */
-/* Of a parameter that is in the file, or of one that is not: a function whose name is the whole of
- * what the file says was done, of any number of numbers. */
-Recipe *told_function(Fx *x, uint32_t param, const Trace *t);
-bool told_undo(Fx *x, const Trace *t, Undone *out);
 /* The parameter behind a trace, when the operations can be undone. */
-bool undo_one(Fx *x, const Trace *t, Undone *out);
-/* The parameter of which the traces are the rows. */
-bool undo_rows(Fx *x, Trace **t, uint32_t n, Undone *out);
+bool undo(Fx *x, const Trace *t, Undone *out);
 
 /* ---- numbers.c ---- */
 double raw_number(const RawTensor *t, int64_t i); /* element i of floats */
@@ -161,14 +150,12 @@ bool raw_repeats(const RawTensor *t, int d, int64_t slices);
 /* The elements at index 0 of every dim that `once` has as 1. */
 Payload raw_first(Arena *a, const RawTensor *t, const Shape *once);
 
-/* ---- const.c ---- */
-/* By TorchScript, or of its nodes by ONNX Runtime's optimizer: "/wpe/Gather_output_0". */
-bool param_is_folded(const Params *p, const RawTensor *t);
-
 /* ---- merged.c ---- */
 void fx_refuse_merged(Fx *x);
 
 /* ---- folded.c ---- */
 void fx_fold(Fx *x); /* handles operands that no argument explains */
+/* By TorchScript, or of its nodes by ONNX Runtime's optimizer: "/wpe/Gather_output_0". */
+bool param_is_folded(const Params *p, const RawTensor *t);
 
 #endif

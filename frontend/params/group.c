@@ -1,10 +1,51 @@
 /*
- * group.c - the ONNX nodes of one fx node, as a group with the parameters among its
- * arguments, and what an fx node tells of its operands.
+ * group.c - the ONNX nodes of one fx node, as a group with the parameters among its arguments, and
+ * what an fx node tells of its operands; what names say: that of an fx node ("mul_3"), of a kind
+ * and a number, and a parameter's path, seen from the scope of a node.
  */
 #include <string.h>
 
 #include "fx.h"
+
+/* ---- names ---- */
+
+/* The length of a name without its number. */
+static size_t base_length(const char *name)
+{
+    size_t n = strlen(name), k = n;
+    while (k > 0 && name[k - 1] >= '0' && name[k - 1] <= '9')
+        k--;
+    return k < n && k > 1 && name[k - 1] == '_' ? k - 1 : n;
+}
+
+bool fx_is_one_of(const char *name, const char *const *base)
+{
+    for (; *base; base++)
+        if (base_length(name) == strlen(*base) && !strncmp(name, *base, strlen(*base)))
+            return true;
+    return false;
+}
+
+bool fx_same_base(const char *a, const char *b)
+{
+    size_t n = base_length(a);
+    return n == base_length(b) && !strncmp(a, b, n);
+}
+
+const char *fx_leaf(const char *target)
+{
+    const char *dot = strrchr(target, '.');
+    return dot ? dot + 1 : target;
+}
+
+bool fx_is_own(const char *target, const char *scope)
+{
+    size_t n = (size_t)(fx_leaf(target) - target);
+    n -= n > 0;
+    return n == strlen(scope) && !strncmp(target, scope, n);
+}
+
+/* ---- operands ---- */
 
 /* Which of its arguments an aten operator takes as weight and bias. */
 static int argument_role(const char *target, int position)
@@ -15,13 +56,7 @@ static int argument_role(const char *target, int position)
     } role[] = {
         {"aten.linear.", 1, 2, -1, -1},
         {"aten.addmm.", 2, 0, -1, -1},
-        {"aten.convolution.", 1, 2, -1, -1},
-        {"aten.conv1d.", 1, 2, -1, -1},
-        {"aten.conv2d.", 1, 2, -1, -1},
-        {"aten.conv3d.", 1, 2, -1, -1},
-        {"aten.conv_transpose1d.", 1, 2, -1, -1},
-        {"aten.conv_transpose2d.", 1, 2, -1, -1},
-        {"aten.conv_transpose3d.", 1, 2, -1, -1},
+        {"aten.conv", 1, 2, -1, -1},
         {"aten.layer_norm.", 2, 3, -1, -1},
         {"aten.native_layer_norm.", 2, 3, -1, -1},
         {"aten.group_norm.", 2, 3, -1, -1},
@@ -131,14 +166,14 @@ StrMap param_enter(Params *p, const RawNode *n)
 
 void param_leave(Params *p, StrMap before) { p->body_arg = before; }
 
-Group *fx_group(Fx *x, const RawNode *n)
+uint32_t fx_group(Fx *x, const RawNode *n)
 {
     FxNode fx;
     if (!n->fx_node || !meta_fx(x->a, n->fx_node, &fx))
-        return NULL;
+        return NONE;
     uint32_t *slot = strmap_at(&x->index, fx.name);
     if (*slot != NONE)
-        return &x->group.at[*slot];
+        return *slot;
     *slot = x->group.n;
     Group g = {.fx = fx};
     for (uint32_t i = 0; i < fx.n; i++) {
@@ -148,5 +183,5 @@ Group *fx_group(Fx *x, const RawNode *n)
                      ((Argument){e, argument_role(fx.target, fx.arg[i].position), false}));
     }
     vec_push(x->a, &x->group, g);
-    return &x->group.at[x->group.n - 1];
+    return x->group.n - 1;
 }

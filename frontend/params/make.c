@@ -189,7 +189,7 @@ void fx_make(Fx *x)
         fx_make_entry(x, e);
     for (uint32_t i = 0; i < x->all.n; i++) {
         const Use *u = &x->all.at[i];
-        const Group *g = fx_group(x, u->node);
+        const Group *g = fx_group_of(x, u);
         if (g && fx_has_norm(&g->fx, u->node) && u->input == 1 && u->entry != NONE &&
             x->p->sig_param[u->entry] != NONE)
             vec_push(x->a, &x->p->lost.scaled, x->p->g->param.at[x->p->sig_param[u->entry]].name);

@@ -17,7 +17,8 @@ typedef struct {
 static Group *group_of(const Merge *m, const char *value)
 {
     uint32_t i = *value ? strmap_get(&m->maker, value) : NONE;
-    return i == NONE ? NULL : fx_group(m->x, m->x->list->at[i]);
+    uint32_t g = i == NONE ? NONE : fx_group(m->x, m->x->list->at[i]);
+    return g == NONE ? NULL : &m->x->group.at[g];
 }
 
 static bool is_gone(const Merge *m, const char *name)

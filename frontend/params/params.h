@@ -46,10 +46,9 @@ uint32_t recipe_only_param(const Recipe *r);
 /* param NULL: those of g */
 ValueId recipe_build(Graph *g, const Recipe *r, const ValueId *param);
 
-/* ---- fxname.c; the rest: fx.h ---------------------------------------------------------------- */
-/* Names of fx nodes such as "mul_3": their number; whether they are of one of these kinds; whether
- * two are of the same kind. */
-long fx_number(const char *name);                             /* 0: "mul" */
+/* ---- group.c; the rest: fx.h ---------------------------------------------------------------- */
+/* Names of fx nodes such as "mul_3": whether they are of one of these kinds; whether two are of the
+ * same kind. */
 bool fx_is_one_of(const char *name, const char *const *base); /* which ends in NULL */
 bool fx_same_base(const char *a, const char *b);
 
@@ -107,15 +106,6 @@ typedef struct {
     uint32_t frozen_batchnorms; /* BatchNormalizations in evaluation form */
 } Lost;
 
-/* Names that TorchScript's exporter and its folding moved. */
-typedef struct {
-    /* product -> the bias that is added to it, in addend; result of an Identity -> its initializer
-     */
-    StrMap bias, copied;
-    VEC(const char *) addend;
-    StrMap copies; /* results of Identities of initializers */
-} Renamed;
-
 /* made_of: how each value is made; reading: by array, the index of its SlotRead; narrow: products
  * with one column; named: PyTorch's exporter wrote it, with parameters in initializers */
 typedef struct {
@@ -146,7 +136,9 @@ typedef struct Params {
     /* constants reported */
     StrMap noted;
     struct Buffers *buffers; /* buffers.c */
-    Renamed renamed;         /* assign.c */
+    const RawNodes *list;    /* assign.c: whose operands are being assigned */
+    /* its Identities of initializers -> these; those that are copies of parameters -> in list */
+    StrMap copied, copies;
     SlotReads slot;          /* slot.c */
     Lost lost;               /* report.c */
 } Params;
@@ -163,9 +155,8 @@ StrMap param_enter(Params *p, const RawNode *n);
 void param_leave(Params *p, StrMap before);
 /* report.c: warns of what will not train, and fills Graph.array */
 void param_report(Params *p);
-/* report.c: "a, b and 7 more" */
-const char *param_join(Arena *a, const char *const *name, uint32_t n);
-
+/* report.c: warns of what is true of a list's members, with a hint or NULL */
+void param_say(const Model *m, const char *hint, const char *what, const Strings *list);
 /* The initializer of this name, or that of which it is the Identity; NULL: none */
 const RawTensor *param_array(const Params *p, const char *name);
 /* params.c: a parameter, an operand that is one */
@@ -203,9 +194,9 @@ bool param_is_buffer_name(const char *name);
 bool param_is_buffer(const Params *p, const char *name);
 bool param_is_doubtful_buffer(const Params *p, const char *name);
 
-/* const.c, after all others: finds known parameters inside folded constants, and notes constants
+/* folded.c, after all others: finds known parameters inside folded constants, and notes constants
  * that may contain others */
-void param_constants(Params *p, const RawNodes *list);
+void param_constants(Params *p, RawNodes *list);
 void param_constants_note(Params *p, const RawNodes *list);
 /* slot.c: param_slots before the others; by: its first reader, or NULL */
 void param_slots(Params *p, const RawNodes *list);

@@ -16,7 +16,7 @@ static const char *remedies(const Params *p)
                         p->has_signature ? "optimize=False" : "do_constant_folding=False");
 }
 
-const char *param_join(Arena *a, const char *const *name, uint32_t n)
+static const char *join(Arena *a, const char *const *name, uint32_t n)
 {
     enum { ENOUGH = 1600 };
     const char *text = "";
@@ -26,14 +26,12 @@ const char *param_join(Arena *a, const char *const *name, uint32_t n)
     return shown < n ? arena_printf(a, "%s and %u more", text, n - shown) : text;
 }
 
-/* What is true of the parameters or arrays of a list; hint: NULL: none. */
-static void say(const Params *p, const char *hint, const char *what, const Strings *list)
+void param_say(const Model *m, const char *hint, const char *what, const Strings *list)
 {
     if (list->n && hint)
         diag_hint("%s", hint);
     if (list->n)
-        diag_warn(WHERE_FILE(p->m->path), "%s: %s", what,
-                  param_join(p->m->arena, list->at, list->n));
+        diag_warn(WHERE_FILE(m->path), "%s: %s", what, join(m->arena, list->at, list->n));
 }
 
 /* What TorchScript's folding renamed, transposed, cut or computed trains as the file holds it. */
@@ -43,7 +41,7 @@ static void report_renamed(const Params *p)
     for (uint32_t i = p->first_param; i < p->g->param.n && p->m->from_pytorch; i++)
         if (p->g->param.at[i].trainable && strstr(p->g->param.at[i].name, "::"))
             vec_push(p->m->arena, &list, p->g->param.at[i].name);
-    say(p, remedies(p),
+    param_say(p->m, remedies(p),
         "parameters that lost their names in folding and may be computed from others train as in "
         "the file",
         &list);
@@ -79,8 +77,8 @@ static bool report_lost(const Params *p)
     if (lost.n && p->lost.unfit.n)
         diag_note(
             "in the files of --params-from, but no initializer is made from these numbers: %s",
-            param_join(p->m->arena, p->lost.unfit.at, p->lost.unfit.n));
-    say(p, p->is_whole ? NULL : remedies(p),
+            join(p->m->arena, p->lost.unfit.at, p->lost.unfit.n));
+    param_say(p->m, p->is_whole ? NULL : remedies(p),
         p->is_whole ? "parameters will not train, no node uses them"
                     : "parameters will not train, folded away by the export, merged with equal "
                       "ones or not used",
@@ -93,22 +91,22 @@ static const char train[] = "--train NAME makes them parameters";
 static void report_arrays(const Params *p)
 {
     const Lost *l = &p->lost;
-    say(p, train, "arrays named or placed like buffers do not train", &l->doubtful);
-    say(p,
+    param_say(p->m, train, "arrays named or placed like buffers do not train", &l->doubtful);
+    param_say(p->m,
         "use --freeze NAME for buffers and --train NAME for parameters; dynamo's files say which "
         "is which",
         "arrays that repeat a few numbers or rise step by step, as filters and grids do, train as "
         "parameters",
         &l->repeating);
     report_renamed(p);
-    say(p, remedies(p), "parameters were recovered from what the export folded them into",
+    param_say(p->m, remedies(p), "parameters were recovered from what the export folded them into",
         &l->inferred);
-    say(p,
+    param_say(p->m,
         "export in training mode to keep BatchNormalization apart, by dynamo with optimize=False",
         "parameters are multiplied by a BatchNormalization that the export folded, and train that "
         "way",
         &l->scaled);
-    say(p, p->is_whole ? NULL : remedies(p),
+    param_say(p->m, p->is_whole ? NULL : remedies(p),
         "uses of parameters that the export folded get no gradient", &l->partial);
 }
 
@@ -119,7 +117,7 @@ static void warn(const Params *p)
         return;
     report_arrays(p);
     bool said = report_lost(p);
-    say(p, ours ? remedies(p) : train,
+    param_say(p->m, ours ? remedies(p) : train,
         ours ? "constants that folding made do not train" : "constants do not train",
         &p->lost.constant);
     if (p->lost.frozen_batchnorms == 0 || said)

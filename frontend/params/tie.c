@@ -43,7 +43,13 @@ static uint32_t *find_slot(const Known *k, uint64_t v, size_t size)
     return &k->slot[h];
 }
 
-const uint8_t *tie_dense(Fx *x, const Param *q)
+const Param *tie_param(const Fx *x, uint32_t param)
+{
+    return param < GIVEN ? &x->p->g->param.at[param] : &x->given.at[param - GIVEN];
+}
+
+/* Its bytes, not transposed. */
+static const uint8_t *dense(Fx *x, const Param *q)
 {
     uint8_t *copy;
     if (!q->transposed && q->bytes.at)
@@ -57,20 +63,21 @@ const uint8_t *tie_dense(Fx *x, const Param *q)
  * wanted. */
 static const Known *known_of(Fx *x, uint32_t param, int64_t wanted)
 {
-    const Param *q = &x->p->g->param.at[param];
+    const Param *q = tie_param(x, param);
     int64_t n = shape_elements(&q->shape);
     if (n > largest || n < 1 || (n > folded && n != wanted))
         return NULL;
-    while (x->known.n <= param)
-        vec_push(x->a, &x->known, NULL);
-    if (x->known.at[param])
-        return x->known.at[param];
-    Known *k = x->known.at[param] = arena_new_of(x->a, Known);
+    uint32_t *at = idmap_at(x->a, &x->known_of, param);
+    if (*at != NONE)
+        return x->known.at[*at];
+    Known *k = arena_new_of(x->a, Known);
+    *at = x->known.n;
+    vec_push(x->a, &x->known, k);
     size_t size = dtype_size(q->dtype);
     uint32_t cap = 4;
     while (cap < 2 * n)
         cap *= 2;
-    k->at = tie_dense(x, q);
+    k->at = dense(x, q);
     k->n = n;
     k->mask = cap - 1;
     k->slot = arena_array(x->a, uint32_t, cap);
@@ -95,7 +102,7 @@ static int64_t place_of(const Known *k, uint64_t v, size_t size)
 
 static Recipe *tie_whole(Fx *x, uint32_t param, const RawTensor *t)
 {
-    const Param *q = &x->p->g->param.at[param];
+    const Param *q = tie_param(x, param);
     Shape held = q->transposed ? shape_of(2, q->shape.d[1], q->shape.d[0]) : q->shape;
     RawTensor own = {.dtype = q->dtype, .shape = held, .bytes = q->bytes};
     Same same = raw_same(&own, t);
@@ -140,7 +147,7 @@ static RawTensor unexpanded(Arena *a, const RawTensor *t)
  * expanded over the batch. */
 static Recipe *tie_rows(Fx *x, uint32_t param, const RawTensor *t)
 {
-    const Param *q = &x->p->g->param.at[param];
+    const Param *q = tie_param(x, param);
     const RawTensor once = unexpanded(x->a, t);
     const Shape *s = &once.shape;
     int64_t all = shape_elements(&q->shape), n = shape_elements(s), at = ABSENT;
@@ -193,7 +200,7 @@ static Recipe *tie_places(Fx *x, uint32_t param, const RawTensor *t)
     }
     Recipe *r = recipe_of(x->a, param);
     Shape flat = shape_of(1, k->n);
-    if (x->p->g->param.at[param].shape.rank != 1)
+    if (tie_param(x, param)->shape.rank != 1)
         recipe_reshape(x->a, r, &flat);
     recipe_gather(x->a, r, n, place);
     if (t->shape.rank != 1)
@@ -206,7 +213,7 @@ static bool has_no_name(const Param *q) { return strstr(q->name, "::") != NULL; 
 
 Recipe *tie_exact(Fx *x, uint32_t param, const RawTensor *t)
 {
-    const Param *q = &x->p->g->param.at[param];
+    const Param *q = tie_param(x, param);
     size_t bytes = (size_t)shape_elements(&t->shape) * dtype_size(t->dtype);
     if (q->dtype != t->dtype || !q->bytes.at || t->bytes.length != bytes || raw_is_constant(t) ||
         has_no_name(q))
@@ -224,23 +231,18 @@ static double f_softplus(double v) { return log1p(exp(v)); }
 static double f_square(double v) { return v * v; }
 static double f_reciprocal(double v) { return 1 / v; }
 static double f_exp_of_minus(double v) { return exp(-v); }
-static double f_minus_log(double v) { return -log(v); }
-static double f_logit(double v) { return log(v / (1 - v)); }
 
-const TieFunction tie_function_row[] = {
-    {f_none, NULL, OP_NONE, {NULL}},
-    {exp, log, OP_Exp, {"exp"}},
-    {f_exp_of_minus, f_minus_log, OP_Neg, {"exp", "neg"}},
-    {f_sigmoid, f_logit, OP_Sigmoid, {"sigmoid"}},
-    {tanh, atanh, OP_Tanh, {"tanh"}},
-    {f_softplus, NULL, OP_Softplus, {"softplus"}},
-    {f_square, NULL, OP_Mul, {NULL}},
-    {sqrt, NULL, OP_Sqrt, {"sqrt"}},
-    {f_reciprocal, NULL, OP_Reciprocal, {"reciprocal"}},
-    {log, NULL, OP_Log, {"log"}},
-    {fabs, NULL, OP_Abs, {"abs"}},
-    {NULL, NULL, OP_NONE, {NULL}},
+/* The first is the line through the parameter itself.  Neg is exp(-x). */
+static const struct {
+    double (*fn)(double);
+    Op op;
+} function[] = {
+    {f_none, OP_NONE},   {exp, OP_Exp},           {f_exp_of_minus, OP_Neg},
+    {tanh, OP_Tanh},     {f_sigmoid, OP_Sigmoid}, {f_softplus, OP_Softplus},
+    {f_square, OP_Mul},  {sqrt, OP_Sqrt},         {f_reciprocal, OP_Reciprocal},
+    {log, OP_Log},       {fabs, OP_Abs},
 };
+enum { FUNCTIONS = sizeof function / sizeof *function };
 
 /* a and b of the line through all pairs (f(parameter), tensor); false when it does not pass through
  * them, or b leaves so few digits of the tensor that anything would. */
@@ -281,7 +283,7 @@ static bool fit_line(const RawTensor *from, const RawTensor *t, int64_t n, doubl
     return true;
 }
 
-void tie_record(Arena *a, Recipe *r, Dtype t, Op op, double factor, double addend)
+static void record(Arena *a, Recipe *r, Dtype t, Op op, double factor, double addend)
 {
     uint32_t v = 0;
     if (op != OP_NONE)
@@ -305,12 +307,12 @@ void tie_record(Arena *a, Recipe *r, Dtype t, Op op, double factor, double adden
 /* Four numbers at least, else any line fits. */
 Recipe *tie_function(Fx *x, uint32_t param, const RawTensor *t, bool linear)
 {
-    const Param *q = &x->p->g->param.at[param];
+    const Param *q = tie_param(x, param);
     int64_t n = shape_elements(&t->shape);
     if (q->dtype != t->dtype || shape_elements(&q->shape) != n || n < 4 || n > largest ||
         !q->bytes.at || raw_is_constant(t) || has_no_name(q))
         return NULL;
-    const uint8_t *own = tie_dense(x, q);
+    const uint8_t *own = dense(x, q);
     for (int turned = 0; turned < 2; turned++) {
         RawTensor from = {
             .dtype = t->dtype, .shape = q->shape, .bytes = {.at = own, .length = t->bytes.length}};
@@ -321,12 +323,12 @@ Recipe *tie_function(Fx *x, uint32_t param, const RawTensor *t, bool linear)
             param_turn(copy, own, q->shape.d[0], q->shape.d[1], dtype_size(t->dtype));
             from.bytes.at = copy;
         }
-        for (size_t f = !linear; tie_function_row[f].fn && (!linear || f == 0); f++) {
+        for (size_t f = !linear; f < (linear ? 1 : FUNCTIONS); f++) {
             double factor, addend;
-            if (!fit_line(&from, t, n, tie_function_row[f].fn, &factor, &addend))
+            if (!fit_line(&from, t, n, function[f].fn, &factor, &addend))
                 continue;
             Recipe *r = recipe_of(x->a, param);
-            tie_record(x->a, r, t->dtype, tie_function_row[f].op, factor, addend);
+            record(x->a, r, t->dtype, function[f].op, factor, addend);
             if (turned)
                 recipe_swap(x->a, r);
             else if (!shape_equal(&q->shape, &t->shape))

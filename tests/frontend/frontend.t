@@ -135,9 +135,9 @@ mkdir "$work/hard.run"
 ok "hard: trains" "$work/hard/pipeline" train --data x=in.x.npy --data target=in.labels.npy --microbatches $((rows / mb)) --quiet --lr 0 --dump-grads "$work/hard.run/grads"
 ok "hard: agrees with PyTorch" "$compare" grads "$work/hard.run/grads" hard.safetensors
 is "hard: which is said" "$("$ppsplit" -q hard.onnx --loss mse --dump import 2>&1 >/dev/null)" \
-    "hard.onnx: warning: sums (y - x) + x such as '/Add', where y has no gradient, are taken for y - x.detach() + x: the gradient goes to x"
+    "hard.onnx: warning: sums (y - x) + x, where y has no gradient, are taken for y - x.detach() + x, whose gradient goes to x: /Add"
 is "plain: what may be straight through is said" "$("$ppsplit" -q plain.onnx --loss output:loss --dump import 2>&1 >/dev/null | head -n 1)" \
-    "plain.onnx: warning: the sum (y - x) + x '/Add' may be a straight-through estimator; the file does not say whether its source calls detach(), so the gradient passes"
+    "plain.onnx: warning: sums (y - x) + x may be straight-through estimators; the file does not say whether its source calls detach(), so the gradient passes: /Add"
 is "a name that is none" "$(stop /Reshape_1_output_1; echo $?)" "plain.onnx: error: --stop-gradient /Reshape_1_output_1: no value or node has that name
 hint: did you mean '/Reshape_1_output_0'?
 2"
