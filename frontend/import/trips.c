@@ -99,8 +99,7 @@ static void find_accumulators(ImportState *s, Trips *t)
         for (uint32_t k = i; k < s->list->n && trip < t->n; k++) {
             const RawNode *next = s->list->at[k];
             if (next->dead || strcmp(next->op_type, n->op_type) || next->nin != n->nin ||
-                strcmp(next->in[0], t->at[trip].taken) ||
-                strmap_get(&t->of, next->out[0]) != trip)
+                strcmp(next->in[0], t->at[trip].taken) || strmap_get(&t->of, next->out[0]) != trip)
                 continue;
             t->at[trip].handed = next->out[0];
             if (++trip < t->n)

@@ -78,10 +78,10 @@ static bool calls_one_of(const char *fx, const char *const *target, size_t n)
 /* A clamp by numbers is written with tensors too, which its arguments say. */
 bool im_shares_ties(const Import *im)
 {
-    static const char *const of_tensors[] = {
-        "aten.maximum.default]", "aten.minimum.default]",   "aten.max.other]",
-        "aten.min.other]",       "aten.clamp.Tensor]",      "aten.clamp_min.Tensor]",
-        "aten.clamp_max.Tensor]"};
+    static const char *const of_tensors[] = {"aten.maximum.default]", "aten.minimum.default]",
+                                             "aten.max.other]",       "aten.min.other]",
+                                             "aten.clamp.Tensor]",    "aten.clamp_min.Tensor]",
+                                             "aten.clamp_max.Tensor]"};
     const char *fx = im->node->fx_node;
     return fx && calls_one_of(fx, of_tensors, sizeof of_tensors / sizeof *of_tensors) &&
            !strstr(fx, "%scalar_tensor");

@@ -203,8 +203,7 @@ static uint32_t new_from_use(Params *p, const RawNode *n, uint32_t input, uint32
                    (!strcmp(n->op_type, "Gemm") && input == 1 && !raw_int(n, "transB", 0));
     const char *name = renamed ? name_by_bias(p, n, input) : NULL;
     bool copy = !raw_array(p->m, t->name);
-    bool unnamed =
-        copy ? param_is_made_up(t->name) : renamed || !param_is_named(p, t->name);
+    bool unnamed = copy ? param_is_made_up(t->name) : renamed || !param_is_named(p, t->name);
     uint32_t tie = unnamed && !stat ? tied_to(p, n, t, name, flip) : NONE;
     if (tie != NONE)
         return tie;
@@ -230,24 +229,22 @@ static int copy_of(const Params *p, const RawNode *n)
     return t && !own && p->opt->training && dtype_is_float(t->dtype) ? OF_PARAMETER : NO_COPY;
 }
 
-/* The copies that the list reads: result -> Identity.  One that nothing in its list reads passes a
- * parameter on: the branch of an If that leaves it as it is. */
-static void find_copies(Params *p, const RawNodes *list)
+/* The copies that the list reads: result -> Identity; reader: value -> its first reader.  One that
+ * nothing in its list reads passes a parameter on: the branch of an If that leaves it as it is. */
+static void find_copies(Params *p, const RawNodes *list, StrMap *reader)
 {
-    Arena *a = p->m->arena;
-    StrMap read = {.arena = a};
     p->list = list;
-    p->copies = (StrMap){.arena = a};
-    for (uint32_t i = 0; i < list->n; i++)
+    p->copies = (StrMap){.arena = p->m->arena};
+    for (uint32_t i = list->n; i-- > 0;)
         for (uint32_t j = 0; j < list->at[i]->nin && !list->at[i]->dead; j++)
-            *strmap_at(&read, list->at[i]->in[j]) = 1;
+            *strmap_at(reader, list->at[i]->in[j]) = i;
     for (uint32_t i = 0; i < list->n; i++) {
         const RawNode *n = list->at[i];
         int of = copy_of(p, n);
         uint32_t init = n->nin == 1 ? strmap_get(&p->m->init_index, n->in[0]) : NONE;
         if (init != NONE && n->nout == 1 && !n->dead && !strcmp(n->op_type, "Identity"))
             *strmap_at(&p->copied, n->out[0]) = init;
-        if (of == OF_PARAMETER && strmap_get(&read, n->out[0]) != NONE)
+        if (of == OF_PARAMETER && strmap_get(reader, n->out[0]) != NONE)
             *strmap_at(&p->copies, n->out[0]) = i;
     }
 }
@@ -280,8 +277,8 @@ static void note_made(Params *p, const RawTensor *t)
         vec_push(p->m->arena, &p->lost.repeating, t->name);
 }
 
-/* Initializers whose names say what they are; copies of some; those too that have lost their names,
- * once none is seen to be made of the others. */
+/* Initializers whose names say what they are; copies of some; those too that have lost their
+ * names, once none is seen to be made of the others. */
 enum { NAMED, COPIES, LATE };
 
 /* Node n reads an initializer or a copy of one: then operand k of the Identity, `from`, is it. */
@@ -320,24 +317,78 @@ static void assign(Params *p, int pass, StrMap *flipped)
 {
     for (uint32_t i = 0; i < p->list->n; i++) {
         RawNode *n = p->list->at[i];
-        bool copy = copy_of(p, n) == OF_BUFFER ||
-                    (n->nout && strmap_get(&p->copies, n->out[0]) != NONE);
+        bool copy =
+            copy_of(p, n) == OF_BUFFER || (n->nout && strmap_get(&p->copies, n->out[0]) != NONE);
         for (uint32_t j = 0; j < n->nin && !n->dead && !copy; j++)
             assign_operand(p, pass, n, j, flipped);
     }
 }
 
+/* Do several numbers stand where parameters may, and are none?  PyTorch's exporters list theirs, or
+ * name them. */
+static bool is_left_out(const Params *p, const RawTensor *t)
+{
+    const SlotRead *by;
+    if (p->m->from_pytorch || !dtype_is_float(t->dtype) || shape_elements(&t->shape) < 2 ||
+        strmap_get(&p->by_init, t->name) != NONE || param_frozen(p, t->name))
+        return false;
+    Verdict v = param_rule(p, t, &by);
+    return v == RULE_NUMBERS || v == RULE_NO_NAME || v == RULE_ONE_DIM;
+}
+
+/* Constants that may contain parameters are named once: what folding made, also where a parameter
+ * that happens to have its numbers stands for it. */
+static void note_constants(Params *p)
+{
+    for (uint32_t i = 0; i < p->list->n && p->opt->training; i++) {
+        const RawNode *n = p->list->at[i];
+        for (uint32_t j = 0; !n->dead && j < n->nin; j++) {
+            const char *name = n->in[j];
+            uint32_t copy = strmap_get(&p->copies, name), k = copy == NONE ? j : 0;
+            const RawNode *from = copy == NONE ? n : p->list->at[copy];
+            const RawTensor *t = raw_array(p->m, from->in[k]);
+            if (!t || param_is_used(from, k) || param_is_used(n, j) ||
+                strmap_get(&p->noted, name) != NONE)
+                continue;
+            bool folded = copy == NONE ? param_is_folded(p, t)
+                                       : p->m->from_pytorch && strstr(name, "::"),
+                 bound = op_slot(n->domain, n->op_type, j) == 'x';
+            if (folded ? bound : copy != NONE || !is_left_out(p, t))
+                continue;
+            *strmap_at(&p->noted, name) = 1;
+            if (!((t->dtype == DT_F32 || t->dtype == DT_F64) && param_is_mask(p->g, t)))
+                vec_push(p->m->arena, &p->lost.constant,
+                         folded ? arena_printf(p->m->arena, "%s (of %s)", name, n->name) : name);
+        }
+    }
+}
+
+/* What a copy is follows from the slot that it is read in first. */
+static void assign_copies(Params *p, StrMap *flipped, const StrMap *reader)
+{
+    for (uint32_t i = 0; i < p->list->n; i++) {
+        const RawNode *copy = p->list->at[i];
+        if (!copy->nout || strmap_get(&p->copies, copy->out[0]) != i)
+            continue;
+        RawNode *n = p->list->at[strmap_get(reader, copy->out[0])];
+        uint32_t j = 0;
+        while (strcmp(n->in[j], copy->out[0]) != 0)
+            j++;
+        assign_operand(p, COPIES, n, j, flipped);
+    }
+}
+
 static void from_names(Params *p, RawNodes *list)
 {
-    StrMap flipped = {.arena = p->m->arena}; /* initializers that are their parameters transposed */
-    find_copies(p, list);
+    StrMap flipped = {.arena = p->m->arena}, /* initializers that are their parameters transposed */
+        reader = {.arena = p->m->arena};
+    find_copies(p, list, &reader);
     assign(p, NAMED, &flipped);
     param_recurrent(p, list);
-    assign(p, COPIES, &flipped);
+    assign_copies(p, &flipped, &reader);
     param_constants(p, list);
     assign(p, LATE, &flipped);
-    param_constants_note(p, list);
-    param_slots_note(p, list);
+    note_constants(p);
 }
 
 /* ---- the whole ---- */

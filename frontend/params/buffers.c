@@ -14,12 +14,6 @@ struct Buffers {
     StrMap buffer, doubtful;
 };
 
-static const char *leaf_of(const char *name)
-{
-    const char *dot = strrchr(name, '.');
-    return dot ? dot + 1 : name;
-}
-
 static bool is_one_of(const char *name, const char *const *list)
 {
     for (; *list; list++)
@@ -32,46 +26,38 @@ static bool is_one_of(const char *name, const char *const *list)
 static bool is_sinusoidal(const RawTensor *t)
 {
     int r = t->shape.rank;
-    if (t->dtype != DT_F32 || r < 2 || t->shape.d[r - 2] < 2 || t->shape.d[r - 1] < 4 ||
-        t->shape.d[r - 1] % 2)
-        return false;
-    size_t d = (size_t)t->shape.d[r - 1], zeros = 0, ones = 0;
+    int64_t d = r ? t->shape.d[r - 1] : 0, zeros = 0, ones = 0;
     double square = 0;
-    float x, last;
-    memcpy(&x, t->bytes.at, sizeof x);
-    memcpy(&last, t->bytes.at + (d - 1) * sizeof last, sizeof last);
-    if (x + last != 1) /* so most are known by two numbers of them */
+    if (t->dtype != DT_F32 || r < 2 || t->shape.d[r - 2] < 2 || d < 4 || d % 2 ||
+        raw_number(t, 0) + raw_number(t, d - 1) != 1) /* so most are known by two numbers of them */
         return false;
-    for (size_t i = 0; i < 2 * d; i++) {
-        memcpy(&x, t->bytes.at + i * sizeof x, sizeof x);
-        zeros += i < d && x == 0;
-        ones += i < d && x == 1;
-        square += i < d ? 0 : (double)x * (double)x;
+    for (int64_t i = 0; i < d; i++) {
+        zeros += raw_number(t, i) == 0;
+        ones += raw_number(t, i) == 1;
+        square += raw_number(t, d + i) * raw_number(t, d + i);
     }
-    return zeros == d / 2 && ones == d / 2 && fabs(square - (double)d / 2) < 1e-3 * (double)d;
+    return zeros == d / 2 && ones == d / 2 && fabs(square - (double)(d / 2)) < 1e-3 * (double)d;
 }
 
 static const char *module_of(Arena *a, const char *name)
 {
-    return arena_strndup(a, name, (size_t)(leaf_of(name) - name));
+    return arena_strndup(a, name, (size_t)(fx_leaf(name) - name));
 }
 
 /* The cosines and sines of the same angles, one after the other in a module: a rotary embedding's
  * tables.  Ones and zeros (a norm's scale and shift) say nothing. */
 static bool is_rotation(Arena *a, const RawTensor *t, const RawTensor *next)
 {
-    size_t n = t->bytes.length / sizeof(float), turned = 0;
-    if (t->dtype != DT_F32 || next->dtype != DT_F32 || n < 4 ||
+    int64_t n = shape_elements(&t->shape), turned = 0;
+    if (t->dtype != DT_F32 || next->dtype != DT_F32 || n < 4 || !t->bytes.length ||
         t->bytes.length != next->bytes.length || !shape_equal(&t->shape, &next->shape) ||
         strcmp(module_of(a, t->name), module_of(a, next->name)))
         return false;
-    for (size_t i = 0; i < n; i++) {
-        float c, s;
-        memcpy(&c, t->bytes.at + i * sizeof c, sizeof c);
-        memcpy(&s, next->bytes.at + i * sizeof s, sizeof s);
-        if (!(fabs((double)c * (double)c + (double)s * (double)s - 1) < 1e-5))
+    for (int64_t i = 0; i < n; i++) {
+        double c = raw_number(t, i), s = raw_number(next, i);
+        if (!(fabs(c * c + s * s - 1) < 1e-5))
             return false;
-        turned += fabs((double)c) > 1e-3 && fabs((double)s) > 1e-3;
+        turned += fabs(c) > 1e-3 && fabs(s) > 1e-3;
     }
     return turned > 0;
 }
@@ -87,7 +73,7 @@ bool param_is_buffer_name(const char *name)
         "alibi", "slopes", "alibi_slopes", "final_logits_bias", "pixel_mean", "pixel_std",
         "image_mean", "image_std", NULL};
     // clang-format on
-    return is_one_of(leaf_of(name), buffer);
+    return is_one_of(fx_leaf(name), buffer);
 }
 
 /* Three numbers at most, as masks have, or one after the other, as frequencies and slopes are. */
@@ -131,12 +117,12 @@ static bool is_called_either(const char *name)
 {
     static const char *const either[] = {"freqs", "pe",   "anchors", "mask",
                                          "tril",  "triu", "slopes",  NULL};
-    return is_one_of(leaf_of(name), either);
+    return is_one_of(fx_leaf(name), either);
 }
 
 static bool is_running_statistic(const char *name)
 {
-    return !strncmp(leaf_of(name), "running_", strlen("running_"));
+    return !strncmp(fx_leaf(name), "running_", strlen("running_"));
 }
 
 /* A module's members are written parameters first: what comes after a buffer is one too.  Whole
@@ -148,7 +134,7 @@ void param_find_buffers(Params *p)
     StrMap begun = {.arena = p->m->arena};
     for (uint32_t i = 0; p->m->from_pytorch && i < p->m->init.n; i++) {
         const RawTensor *t = &p->m->init.at[i];
-        const char *leaf = leaf_of(t->name);
+        const char *leaf = fx_leaf(t->name);
         if (param_is_made_up(t->name))
             continue;
         const char *module = module_of(p->m->arena, t->name);
@@ -173,7 +159,7 @@ void param_find_buffers(Params *p)
 static bool is_statistic_name(const char *name)
 {
     static const char *const statistic[] = {"mean", "std", "pos_weight", NULL};
-    return is_one_of(leaf_of(name), statistic);
+    return is_one_of(fx_leaf(name), statistic);
 }
 
 /* Taken for a buffer by its name, where its numbers are not those of one, or by its place behind

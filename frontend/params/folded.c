@@ -135,13 +135,13 @@ static Candidates candidates_of(Fx *x, const Trace *t)
     for (int pass = 0; pass < 3 && all.n == 0; pass++)
         for (uint32_t id = x->p->first_param - 1; next_known(x, &id);) {
             uint32_t e = x->p->has_signature ? entry_of(x, id) : NONE;
-            if (tie_param(x, id)->stat || (x->p->has_signature && e == NONE))
+            bool taken = id >= GIVEN && strmap_get(&x->p->by_name, tie_param(x, id)->name) != NONE;
+            if (tie_param(x, id)->stat || taken || (x->p->has_signature && e == NONE))
                 continue;
-            Recipe *r = pass ? tie_function(x, id, t->tensor, pass == 1)
-                             : tie_exact(x, id, t->tensor);
+            Recipe *r =
+                pass ? tie_function(x, id, t->tensor, pass == 1) : tie_exact(x, id, t->tensor);
             Candidate c = {id, r, e != NONE && !is_merged(t) && fx_is_origin(x, t->use->init, e),
-                           e != NONE &&
-                               fx_is_own(tie_param(x, id)->name, t->use->node->scope)};
+                           e != NONE && fx_is_own(tie_param(x, id)->name, t->use->node->scope)};
             if (r && (!pass || many || c.told || c.own))
                 vec_push(x->a, &all, c);
         }
@@ -239,11 +239,10 @@ static void read_given(Fx *x, const Traces *all)
                                       : strmap_get(&p->by_name, name[i]) == NONE;
         const RawTensor *t = lacks ? param_given(p, name[i], all->at[0].tensor->dtype) : NULL;
         if (t)
-            vec_push(x->a, &x->given,
-                     ((Param){.name = name[i],
-                              .dtype = t->dtype,
-                              .shape = t->shape,
-                              .bytes = t->bytes}));
+            vec_push(
+                x->a, &x->given,
+                ((Param){
+                    .name = name[i], .dtype = t->dtype, .shape = t->shape, .bytes = t->bytes}));
     }
 }
 
@@ -274,22 +273,40 @@ static uint32_t put(Fx *x, uint32_t entry, const Trace *t, const Undone *found)
                                : param_put(p, name, t->tensor->dtype, &found->shape, found->bytes);
     p->sig_param[entry] = id;
     vec_push(x->a, &p->lost.inferred,
-             arena_printf(x->a, "%s %s", name, shape_text(x->a, &found->shape)));
+             arena_printf(x->a, "%s %s%s", name, shape_text(x->a, &found->shape),
+                          found->recipe ? "" : " (rows in the order they are read)"));
     return id;
+}
+
+static void give_rows(Fx *x, Trace *const *t, uint32_t n, uint32_t id, const Shape *whole)
+{
+    Shape row = *whole;
+    row.d[0] = 1;
+    for (uint32_t i = 0; i < n; i++) {
+        Recipe *r = recipe_of(x->a, id);
+        recipe_slice(x->a, r, row.rank, (int64_t[MAX_RANK]){i}, row.d);
+        recipe_reshape(x->a, r, &t[i]->tensor->shape);
+        give(x, t[i], r);
+    }
 }
 
 static void recover(Fx *x, Traces *all)
 {
-    for (uint32_t e = 0; e < x->p->sig.n; e++)
+    for (uint32_t e = 0; e < x->p->sig.n; e++) {
+        VEC(Trace *) own = {0};
+        Undone found;
         for (uint32_t i = 0; i < all->n && fx_is_unread(x, e); i++) {
             Trace *t = &all->at[i];
-            Undone found;
-            if (fx_unread_origin(x, t->use->init) != e || t->done || t->is_turned || is_merged(t) ||
-                param_is_made_up(t->fx) || param_is_table(x->p->g, t->tensor) ||
-                !undo(x, t, &found))
-                continue;
-            give(x, t, reading(found.recipe, 0, put(x, e, t, &found)));
+            if (fx_unread_origin(x, t->use->init) == e && !t->done && !t->is_turned &&
+                !is_merged(t) && !param_is_made_up(t->fx) && !param_is_table(x->p->g, t->tensor))
+                vec_push(x->a, &own, t);
         }
+        if (own.n && undo_rows(x, own.at, own.n, &found))
+            give_rows(x, own.at, own.n, put(x, e, own.at[0], &found), &found.shape);
+        for (uint32_t i = 0; i < own.n && fx_is_unread(x, e); i++)
+            if (undo(x, own.at[i], &found))
+                give(x, own.at[i], reading(found.recipe, 0, put(x, e, own.at[i], &found)));
+    }
 }
 
 /* ---- the whole ---- */
@@ -331,15 +348,12 @@ void fx_fold(Fx *x)
 
 /* ---- constants of TorchScript ---- */
 
-static bool is_folded(const Params *p, const char *name)
-{
-    return (p->m->from_pytorch && strstr(name, "::")) ||
-           (*name == '/' && strstr(name, "_output_") && !strstr(name, "/Constant"));
-}
-
 bool param_is_folded(const Params *p, const RawTensor *t)
 {
-    return is_folded(p, t->name) && !t->is_lifted && dtype_is_float(t->dtype) && t->bytes.at &&
+    bool named =
+        (p->m->from_pytorch && strstr(t->name, "::")) ||
+        (*t->name == '/' && strstr(t->name, "_output_") && !strstr(t->name, "/Constant"));
+    return named && !t->is_lifted && dtype_is_float(t->dtype) && t->bytes.at &&
            strmap_get(&p->by_init, t->name) == NONE;
 }
 
@@ -357,44 +371,4 @@ void param_constants(Params *p, RawNodes *list)
     }
     Traces all = {0};
     tie_known(&x, &all);
-}
-
-static void note(Params *p, const RawTensor *t, const char *name, const RawNode *reader)
-{
-    if (param_is_mask(p->g, t) || strmap_get(&p->noted, name) != NONE)
-        return;
-    *strmap_at(&p->noted, name) = 1;
-    vec_push(p->m->arena, &p->lost.constant,
-             arena_printf(p->m->arena, "%s (of %s)", name, reader->name));
-}
-
-/* The initializer that stands for what folding made, as it has the same numbers: the Identity of a
- * parameter, under a name that no parameter has. */
-static const RawTensor *merged_constant(const Params *p, const RawNode *n)
-{
-    bool identity = !n->dead && !strcmp(n->op_type, "Identity") && n->nin == 1 && n->nout == 1;
-    const RawTensor *t = identity ? raw_array(p->m, n->in[0]) : NULL;
-    bool is = t && p->m->from_pytorch && strstr(n->out[0], "::") && !param_is_used(n, 0) &&
-              dtype_is_float(t->dtype);
-    return is ? t : NULL;
-}
-
-void param_constants_note(Params *p, const RawNodes *list)
-{
-    StrMap merged = {.arena = p->m->arena}; /* value -> its Identity */
-    for (uint32_t i = 0; i < list->n && p->opt->training; i++) {
-        const RawNode *n = list->at[i];
-        for (uint32_t j = 0; !n->dead && j < n->nin; j++) {
-            uint32_t from = strmap_get(&merged, n->in[j]);
-            const RawTensor *t = raw_array(p->m, n->in[j]);
-            if (op_slot(n->domain, n->op_type, j) == 'x' || param_is_used(n, j))
-                continue;
-            if (t && param_is_folded(p, t))
-                note(p, t, t->name, n);
-            else if (from != NONE)
-                note(p, merged_constant(p, list->at[from]), n->in[j], n);
-        }
-        if (merged_constant(p, n))
-            *strmap_at(&merged, n->out[0]) = i;
-    }
 }

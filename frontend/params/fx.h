@@ -127,7 +127,7 @@ void fx_note_origins(Fx *x);
 
 /* ---- undo.c ---- */
 /* The recipe reads parameter 0.  plain: the bytes are the initializer's; turned: with two dims
- * exchanged. */
+ * exchanged; of rows: none. */
 typedef struct {
     Shape shape;
     Payload bytes;
@@ -137,6 +137,8 @@ typedef struct {
 extern const char *const fx_turns[]; /* kinds of fx nodes that exchange dims */
 /* The parameter behind a trace, when the operations can be undone. */
 bool undo(Fx *x, const Trace *t, Undone *out);
+/* The parameter of which the traces are the rows, in their order. */
+bool undo_rows(Fx *x, Trace *const *t, uint32_t n, Undone *out);
 
 /* ---- numbers.c ---- */
 double raw_number(const RawTensor *t, int64_t i); /* element i of floats */

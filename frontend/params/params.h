@@ -155,7 +155,8 @@ StrMap param_enter(Params *p, const RawNode *n);
 void param_leave(Params *p, StrMap before);
 /* report.c: warns of what will not train, and fills Graph.array */
 void param_report(Params *p);
-/* report.c: warns of what is true of a list's members, with a hint or NULL */
+/* report.c: warns of what is true of a list's members, "what: a, b and 7 more", with a hint or NULL
+ */
 void param_say(const Model *m, const char *hint, const char *what, const Strings *list);
 /* The initializer of this name, or that of which it is the Identity; NULL: none */
 const RawTensor *param_array(const Params *p, const char *name);
@@ -194,13 +195,10 @@ bool param_is_buffer_name(const char *name);
 bool param_is_buffer(const Params *p, const char *name);
 bool param_is_doubtful_buffer(const Params *p, const char *name);
 
-/* folded.c, after all others: finds known parameters inside folded constants, and notes constants
- * that may contain others */
+/* folded.c: finds known parameters inside folded constants */
 void param_constants(Params *p, RawNodes *list);
-void param_constants_note(Params *p, const RawNodes *list);
 /* slot.c: param_slots before the others; by: its first reader, or NULL */
 void param_slots(Params *p, const RawNodes *list);
-void param_slots_note(Params *p, const RawNodes *list); /* after all others */
 /* Whether the numbers are usual initial values (all the same, or a diagonal), so that two such
  * arrays may be equal by chance */
 bool param_is_equal_by_chance(const RawTensor *t);

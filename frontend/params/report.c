@@ -41,7 +41,8 @@ static void report_renamed(const Params *p)
     for (uint32_t i = p->first_param; i < p->g->param.n && p->m->from_pytorch; i++)
         if (p->g->param.at[i].trainable && strstr(p->g->param.at[i].name, "::"))
             vec_push(p->m->arena, &list, p->g->param.at[i].name);
-    param_say(p->m, remedies(p),
+    param_say(
+        p->m, remedies(p),
         "parameters that lost their names in folding and may be computed from others train as in "
         "the file",
         &list);
@@ -79,10 +80,11 @@ static bool report_lost(const Params *p)
             "in the files of --params-from, but no initializer is made from these numbers: %s",
             join(p->m->arena, p->lost.unfit.at, p->lost.unfit.n));
     param_say(p->m, p->is_whole ? NULL : remedies(p),
-        p->is_whole ? "parameters will not train, no node uses them"
-                    : "parameters will not train, folded away by the export, merged with equal "
-                      "ones or not used",
-        &lost);
+              p->is_whole
+                  ? "parameters will not train, no node uses them"
+                  : "parameters will not train, folded away by the export, merged with equal "
+                    "ones or not used",
+              &lost);
     return norm;
 }
 
@@ -92,7 +94,8 @@ static void report_arrays(const Params *p)
 {
     const Lost *l = &p->lost;
     param_say(p->m, train, "arrays named or placed like buffers do not train", &l->doubtful);
-    param_say(p->m,
+    param_say(
+        p->m,
         "use --freeze NAME for buffers and --train NAME for parameters; dynamo's files say which "
         "is which",
         "arrays that repeat a few numbers or rise step by step, as filters and grids do, train as "
@@ -100,14 +103,15 @@ static void report_arrays(const Params *p)
         &l->repeating);
     report_renamed(p);
     param_say(p->m, remedies(p), "parameters were recovered from what the export folded them into",
-        &l->inferred);
-    param_say(p->m,
+              &l->inferred);
+    param_say(
+        p->m,
         "export in training mode to keep BatchNormalization apart, by dynamo with optimize=False",
         "parameters are multiplied by a BatchNormalization that the export folded, and train that "
         "way",
         &l->scaled);
     param_say(p->m, p->is_whole ? NULL : remedies(p),
-        "uses of parameters that the export folded get no gradient", &l->partial);
+              "uses of parameters that the export folded get no gradient", &l->partial);
 }
 
 static void warn(const Params *p)
@@ -118,8 +122,8 @@ static void warn(const Params *p)
     report_arrays(p);
     bool said = report_lost(p);
     param_say(p->m, ours ? remedies(p) : train,
-        ours ? "constants that folding made do not train" : "constants do not train",
-        &p->lost.constant);
+              ours ? "constants that folding made do not train" : "constants do not train",
+              &p->lost.constant);
     if (p->lost.frozen_batchnorms == 0 || said)
         return;
     note_norms();

@@ -448,28 +448,6 @@ static Verdict unnamed(const Params *p, const RawTensor *t, uint32_t as)
     return RULE_TRAINS;
 }
 
-/* Several numbers that stand where parameters may, and are none: named once where no exporter lists
- * its parameters. */
-void param_slots_note(Params *p, const RawNodes *list)
-{
-    for (uint32_t i = 0; i < list->n && !p->m->from_pytorch && p->opt->training; i++) {
-        const RawNode *n = list->at[i];
-        for (uint32_t j = 0; !n->dead && j < n->nin; j++) {
-            const RawTensor *t = raw_array(p->m, n->in[j]);
-            const SlotRead *by;
-            if (!t || param_is_used(n, j) || !dtype_is_float(t->dtype) ||
-                shape_elements(&t->shape) < 2 || strmap_get(&p->by_init, t->name) != NONE ||
-                strmap_get(&p->noted, t->name) != NONE || param_frozen(p, t->name))
-                continue;
-            Verdict v = param_rule(p, t, &by);
-            *strmap_at(&p->noted, t->name) = 1;
-            if ((v == RULE_NUMBERS || v == RULE_NO_NAME || v == RULE_ONE_DIM) &&
-                !(is_single(t->dtype) && param_is_mask(p->g, t)))
-                vec_push(p->m->arena, &p->lost.constant, t->name);
-        }
-    }
-}
-
 Verdict param_rule(const Params *p, const RawTensor *t, const SlotRead **by)
 {
     const SlotRead *r = *by = reading(p, t->name);

@@ -5,8 +5,9 @@
  * cannot be undone.
  *
  * The steps are told, their sizes are not.  What was expanded is seen in the numbers.  A view to a
- * vector with dims of 1 is undone to the vector; one that merged dims is not.  Numbers that are all
- * the same do not say which dims are copies: that is known of the first alone.
+ * vector with dims of 1 is undone to the vector; one that merged dims, by the view of the other
+ * factor of the product.  Numbers that are all the same do not say which dims are copies: that is
+ * known of the first alone.
  */
 #include <string.h>
 
@@ -17,6 +18,7 @@ static const char *const views[] = {"view", "reshape", "_unsafe_view", "flatten"
 static const char *const copies[] = {"expand", "expand_as", "repeat", NULL};
 static const char *const added[] = {"unsqueeze", NULL};
 static const char *const sums[] = {"add", NULL};
+static const char *const parts[] = {"select", NULL};
 
 static Shape squeezed(const Shape *s)
 {
@@ -86,6 +88,34 @@ static Shape without_ones(Shape s, uint32_t n)
     return s;
 }
 
+/* The sizes the file gives of a value, or NULL. */
+static const Onnx__TensorShapeProto *declared(const Model *m, const char *name)
+{
+    for (size_t i = 0; i < m->graph->n_value_info; i++)
+        if (m->graph->value_info[i]->name && !strcmp(m->graph->value_info[i]->name, name))
+            return raw_shape(m->graph->value_info[i]);
+    return NULL;
+}
+
+/* The last dim of a product's other factor was made of several: so was the parameter's. */
+static bool unmerged(const Fx *x, const Use *u, Shape *own)
+{
+    const RawNode *n = u->node, *up;
+    bool gemm = !strcmp(n->op_type, "Gemm") && u->input == 1 && raw_int(n, "transB", 0);
+    up = gemm && own->rank == 2 ? raw_maker(x->list, n->in[0]) : NULL;
+    const Onnx__TensorShapeProto *from =
+        up && !strcmp(up->op_type, "Reshape") ? declared(x->p->m, up->in[0]) : NULL;
+    int64_t size = 1, inner = own->d[1];
+    size_t d = from ? from->n_dim : 0;
+    while (d > 1 && size < inner && from->dim[d - 1]->dim_value > 0)
+        size *= from->dim[--d]->dim_value;
+    if (!from || size != inner || from->n_dim - d < 2 || from->n_dim > MAX_RANK)
+        return false;
+    for (own->rank = 1; d < from->n_dim; d++)
+        own->d[own->rank++] = from->dim[d]->dim_value;
+    return true;
+}
+
 /* A kernel is viewed for what is done to it: weight standardisation. */
 static bool is_kernel(const Use *u)
 {
@@ -107,8 +137,8 @@ static bool undo_view(Fx *x, const Trace *t, Undone *out)
         own = (Shape){0}; /* one number */
     if (viewed) {
         own = squeezed(&once);
-        if (own.rank == tensor->shape.rank || is_kernel(t->use))
-            return false; /* dims that were merged */
+        if ((own.rank == tensor->shape.rank || is_kernel(t->use)) && !unmerged(x, t->use, &own))
+            return false;
     }
     if (shape_equal(&own, &tensor->shape))
         return undo_plain(x, tensor, false, out);
@@ -133,4 +163,24 @@ bool undo(Fx *x, const Trace *t, Undone *out)
         return !other && t->tensor->shape.rank == 1 && t->tensor->shape.d[0] > 1 &&
                undo_plain(x, t->tensor, false, out);
     return undo_view(x, t, out);
+}
+
+/* Rows by select, each read alone: in the order of the reads, as a loop has them. */
+bool undo_rows(Fx *x, Trace *const *t, uint32_t n, Undone *out)
+{
+    const RawTensor *first = t[0]->tensor;
+    size_t each = first->bytes.length;
+    uint8_t *whole = arena_alloc(x->a, n * each);
+    if (n < 2 || first->shape.rank < 1 || first->shape.rank == MAX_RANK)
+        return false;
+    for (uint32_t i = 0; i < n; i++) {
+        if (fx_steps(x, t[i], NULL) != 1 || fx_steps(x, t[i], parts) != 1 ||
+            !shape_equal(&t[i]->tensor->shape, &first->shape))
+            return false;
+        memcpy(whole + i * each, t[i]->tensor->bytes.at, each);
+    }
+    *out = (Undone){.shape = shape_with(&first->shape, 0, n)};
+    out->bytes =
+        (Payload){.at = whole, .length = n * each, .file = first->bytes.file, .converted = true};
+    return true;
 }

@@ -286,8 +286,11 @@ static void test_removed_detach(void)
         if (kept)
             ok(g && stops == 1, "a detach() that is there stops the gradient");
         else
-            ok(lost && !g == (i == 0 || i == 2), "one that was removed, and --stop-gradient %s: %s",
-               stop[i] ? stop[i] : "of nothing", i > 2 ? "its user knows" : "it is refused");
+            ok(lost == (i == 0 || i == 4) && !g == (i == 0),
+               "one that was removed, and --stop-gradient %s: %s", stop[i] ? stop[i] : "of nothing",
+               i == 0   ? "it is refused"
+               : i == 4 ? "its user knows"
+                        : "no gradient is left to stop");
     }
 }
 

@@ -64,12 +64,12 @@ static void test_modes(void)
         int n;
         const char *said;
     } rows[] = {
-        {"", "yes", DROPOUT_OF_ATTENTION, true, 2,
-         "mode of attention's dropout: first\n"},
+        {"", "yes", DROPOUT_OF_ATTENTION, true, 2, "mode of attention's dropout: first\n"},
         {"", "set", DROPOUT_OF_ATTENTION, true, 2, "--dropout=as-written turns them off"},
         {"", "yes", DROPOUT_AS_WRITTEN, true, 1, ""},
         {"", "yes", DROPOUT_OF_ATTENTION, false, 0, ""},
-        {"", "", DROPOUT_OF_ATTENTION, true, 0, "Dropouts will not drop, as the file has no training mode: first, second\n"},
+        {"", "", DROPOUT_OF_ATTENTION, true, 0,
+         "Dropouts will not drop, as the file has no training mode: first, second\n"},
         {"", "no", DROPOUT_OF_ATTENTION, true, 0, "--dropout=train"},
         {"", "", DROPOUT_TRAIN, true, 2, ""},
         {"", "", DROPOUT_AS_WRITTEN, true, 0, ""},
