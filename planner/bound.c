@@ -247,15 +247,15 @@ static double received(const PpStage *st, const Schedule *of)
 static Least least_of(const Search *x, const Candidate *c, const PpStage *st, const Schedule *of)
 {
     const double rows = (double)c->size->rows / (double)x->own_rows;
-    const int64_t *work = st->bytes_work;
-    double stash = (double)st->bytes_stash * rows, saved = (double)st->bytes_saved * rows,
+    const int64_t *work = st->bytes.work;
+    double stash = (double)st->bytes.stash * rows, saved = (double)st->bytes.saved * rows,
            all = stash;
     for (int k = 0; k < st->n_again; k++)
         all += (double)st->again[k].bytes * rows;
     Least l = {.forward = (double)work[PP_WORK_FORWARD] * rows};
     l.held = holds(x, c,
-                   (double)(st->bytes_param + (c->zero < 3 ? st->bytes_half : 0) + st->bytes_grad +
-                            st->bytes_const),
+                   (double)(st->bytes.param + (c->zero < 3 ? st->bytes.half : 0) + st->bytes.grad +
+                            st->bytes.constants),
                    trained_bytes(st));
     if (!st->has_backward)
         return l;

@@ -87,7 +87,7 @@ static double again_seconds(const Trial *t, const Moment *at, int s)
 static double reduction_seconds(const Candidate *c, const Rates *r, const PpStage *st, double *own)
 {
     double part = (double)(c->replicas - 1) / c->replicas, times = c->zero ? 1 : 2;
-    double bytes = part * (double)st->bytes_grad, added = 3 * bytes / r->updates;
+    double bytes = part * (double)st->bytes.grad, added = 3 * bytes / r->updates;
     double carried = times * (bytes / r->link + (c->replicas - 1) / r->messages) + added;
     *own = times * bytes / r->moves + added;
     return carried > *own ? carried : *own;
@@ -96,7 +96,7 @@ static double reduction_seconds(const Candidate *c, const Rates *r, const PpStag
 /* A stage's parameters from the other replicas. */
 static double gather_seconds(const Candidate *c, const Rates *r, const PpStage *st)
 {
-    double bytes = (double)(c->replicas - 1) / c->replicas * (double)st->bytes_param;
+    double bytes = (double)(c->replicas - 1) / c->replicas * (double)st->bytes.param;
     return bytes / fmin(r->link, r->moves) + (c->replicas - 1) / r->messages;
 }
 
@@ -121,7 +121,7 @@ static double far_part(const Trial *t, const Schedule *s)
     double bytes = 0;
     for (int i = 0; i < plan->n_stage; i++) {
         const PpStage *st = plan->stage[i];
-        bytes += (double)(st->bytes_param + st->bytes_grad);
+        bytes += (double)(st->bytes.param + st->bytes.grad);
         if (t->c->again <= AGAIN_CHEAP)
             bytes += (double)memory_stored(st) * (s ? sched_live(s, i) : 1) *
                      lengths_part(t->x, t->c, (uint32_t)i, stage_stash);
@@ -153,7 +153,7 @@ static void divide(const AutoOptions *o, const PpStage *st, const Moment *at, do
     more.input *= at->part;
     more.weight *= at->part;
     if (!o->measured || !o->measured_divided) {
-        bool empty = st->flops_input == 0;
+        bool empty = st->flops.input == 0;
         time[SA_I] = empty ? begin : time[SA_I] + more.input;
         time[SA_W] = empty ? time[SA_B] : time[SA_W] + more.weight;
     } else if (!o->measured_whole) {
@@ -463,7 +463,7 @@ static double crossing_bytes(const Trial *t, const Schedule *s)
     }
     for (int i = 0; i < s->stages; i++) {
         const PpStage *st = t->program->plan.stage[i];
-        grads += (double)st->bytes_grad;
+        grads += (double)st->bytes.grad;
         for (int k = 0; k < st->n_param; k++) {
             const PpParam *q = &st->param[k];
             if (q->use != PP_OWN && s->rank_of[q->from] != s->rank_of[i])
@@ -473,7 +473,7 @@ static double crossing_bytes(const Trial *t, const Schedule *s)
     for (int r = 0; r < s->ranks; r++)
         for (int i = 0; i < s->row[r].n; i++)
             if (s->row[r].a[i].type == SA_UNSHARD)
-                gathered += (double)t->program->plan.stage[s->row[r].a[i].stage]->bytes_param;
+                gathered += (double)t->program->plan.stage[s->row[r].a[i].stage]->bytes.param;
     for (int i = 0; i < s->stages; i++)
         sum += memory_exchanged(&t->program->plan, i, c->microbatches);
     return members *

@@ -15,7 +15,7 @@ static int64_t plan_bytes(const PlanRequest *ask, int *moved, int64_t *parts)
     PpStatus s = plan_build(&p, ask);
     const PlanBytes *b = &p.bytes;
     int64_t bytes = s == PP_OK ? plan_total(&p) : -1;
-    *moved = p.offloaded;
+    *moved = p.work.offloaded;
     if (parts) {
         parts[MEMORY_PARAMETERS] = b->param + b->half;
         parts[MEMORY_GRADIENTS] = b->grad + b->window;

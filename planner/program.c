@@ -40,7 +40,7 @@ Program *program_of(Pipe *p, bool device, Arena *a)
         list[i] = table_of(p, i, device, device ? &out->launches[i] : NULL, a);
     out->plan = cg_program_table(p, NULL, a);
     if (p->totals) /* made on the host */
-        out->plan.totals = table_of(p->totals, 0, false, NULL, a);
+        out->plan.totals.stage = table_of(p->totals, 0, false, NULL, a);
     out->plan.stage = list;
     out->plan.device = device ? PP_CUDA : PP_CPU;
     return out;
@@ -83,29 +83,29 @@ static void scale_stage(const Scale *s, PpStage *to)
         in[i] = to->input[i], scale_tensor(s, &in[i].t);
     for (int i = 0; i < to->n_output; i++)
         out[i] = to->output[i], scale_tensor(s, &out[i].t);
-    PpCollective *meet = arena_array(s->a, PpCollective, to->n_collective + 1);
-    for (int i = 0; i < to->n_collective; i++) {
-        meet[i] = to->collective[i];
+    PpCollective *meet = arena_array(s->a, PpCollective, to->mesh.n_collective + 1);
+    for (int i = 0; i < to->mesh.n_collective; i++) {
+        meet[i] = to->mesh.collective[i];
         if (meet[i].part)
             meet[i].bytes = scaled(s, meet[i].bytes);
     }
-    to->collective = meet;
+    to->mesh.collective = meet;
     for (int i = 0; i < to->n_again; i++)
         again[i] = (PpAgain){.bytes = scaled(s, to->again[i].bytes),
                              .flops = scaled(s, to->again[i].flops)};
     to->input = in;
     to->output = out;
     to->again = again;
-    to->bytes_stash = scaled(s, to->bytes_stash);
-    to->bytes_saved = scaled(s, to->bytes_saved);
+    to->bytes.stash = scaled(s, to->bytes.stash);
+    to->bytes.saved = scaled(s, to->bytes.saved);
     for (int k = 0; k < PP_WORKS; k++)
-        to->bytes_work[k] = scaled(s, to->bytes_work[k]);
-    to->flops_forward = scaled(s, to->flops_forward);
-    to->flops_input = scaled(s, to->flops_input);
-    to->flops_weight = scaled(s, to->flops_weight);
-    to->twice_quick = scaled(s, to->twice_quick);
-    to->twice_functions = scaled(s, to->twice_functions);
-    to->twice_bytes = scaled(s, to->twice_bytes);
+        to->bytes.work[k] = scaled(s, to->bytes.work[k]);
+    to->flops.forward = scaled(s, to->flops.forward);
+    to->flops.input = scaled(s, to->flops.input);
+    to->flops.weight = scaled(s, to->flops.weight);
+    to->twice.quick = scaled(s, to->twice.quick);
+    to->twice.functions = scaled(s, to->twice.functions);
+    to->twice.bytes = scaled(s, to->twice.bytes);
 }
 
 Program *program_resized(const Program *p, int64_t rows, Arena *a)
@@ -121,11 +121,11 @@ Program *program_resized(const Program *p, int64_t rows, Arena *a)
         scale_stage(&s, &stage[i]);
         list[i] = &stage[i];
     }
-    if (p->plan.totals) {
+    if (p->plan.totals.stage) {
         PpStage *totals = arena_new_of(a, PpStage);
-        *totals = *p->plan.totals;
+        *totals = *p->plan.totals.stage;
         scale_stage(&s, totals);
-        out->plan.totals = totals;
+        out->plan.totals.stage = totals;
     }
     out->plan.rows = rows;
     out->plan.stage = list;
@@ -174,7 +174,7 @@ static const Program *compiled_most(Search *x, Cut *c, PlanSize size)
     out->plan.stage = list;
     for (int i = 0; i < p->plan.n_stage; i++) {
         own[i] = *p->plan.stage[i];
-        own[i].bytes_const = longest->plan.stage[i]->bytes_const;
+        own[i].bytes.constants = longest->plan.stage[i]->bytes.constants;
         list[i] = &own[i];
     }
     return out;

@@ -147,7 +147,7 @@ static bool has_convolutions(const Candidate *c)
 {
     const PpPlan *p = &c->cut->program->plan;
     for (int i = 0; i < p->n_stage; i++)
-        if (p->stage[i]->n_conv > 0)
+        if (p->stage[i]->conv.n > 0)
             return true;
     return false;
 }

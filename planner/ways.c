@@ -135,7 +135,7 @@ static void add(Search *x, Candidate c)
 static const char *alone(Search *x)
 {
     const PpPlan *p = &any_program(x)->plan;
-    return p->target_why ? p->target_why : p->loss_why;
+    return p->loss.target_why ? p->loss.target_why : p->loss.why;
 }
 
 void add_microbatches(Search *x, Cut *cut, int ranks, int replicas)

@@ -157,32 +157,32 @@ PpPlan cg_program_table(const Pipe *p, const Lengths *l, Arena *a)
     const Graph *g = p->graph;
     int loss = loss_output(p);
     PpPlan plan = {.model = arena_strdup(a, p->model_name ? p->model_name : ""),
-                   .model_hash = g->model_hash,
+                   .program.model_hash = g->model_hash,
                    .rows = g->batch > 0 ? g->batch : 1,
-                   .uneven_ok = p->uneven.n == 0,
-                   .uneven_why = text_or_none(a, p->uneven.n ? p->uneven.at[0] : NULL),
+                   .uneven.ok = p->uneven.n == 0,
+                   .uneven.why = text_or_none(a, p->uneven.n ? p->uneven.at[0] : NULL),
                    .n_stage = (int)p->stage.n,
                    .n_output = (int)g->output.n,
                    .n_param = (int)g->param.n,
-                   .n_split = (int)p->split.n,
-                   .split = split_of(p, a),
+                   .program.n_split = (int)p->split.n,
+                   .program.split = split_of(p, a),
                    .output = outputs(p, l, a),
-                   .target_why = text_or_none(a, p->target_why),
-                   .loss_why = text_or_none(a, p->loss_why),
-                   .n_total = p->totals ? (int)g->total.n : 0,
-                   .total = totals(p, a),
-                   .loss_stage = loss < 0 ? -1 : (int)p->stage.n - 1,
-                   .loss_output = loss,
-                   .loss_kind = kind[p->loss == NONE ? 0 : p->scale],
-                   .loss_ignore = p->loss_ignore,
-                   .loss_target = p->target == NONE ? -1 : cg_input_number(p, p->target)};
+                   .loss.target_why = text_or_none(a, p->target_why),
+                   .loss.why = text_or_none(a, p->loss_why),
+                   .totals.n = p->totals ? (int)g->total.n : 0,
+                   .totals.of = totals(p, a),
+                   .loss.stage = loss < 0 ? -1 : (int)p->stage.n - 1,
+                   .loss.output = loss,
+                   .loss.kind = kind[p->loss == NONE ? 0 : p->scale],
+                   .loss.ignore = p->loss_ignore,
+                   .loss.target = p->target == NONE ? -1 : cg_input_number(p, p->target)};
     for (int x = 0; x < MESH_AXES; x++) {
         plan.members[x] = g->mesh[x].members;
         plan.chunks[x] = g->mesh[x].chunks;
     }
     if (p->whole) {
-        plan.minibatch_rows = p->whole->graph->batch;
-        plan.minibatch_why = text_or_none(a, p->uneven_loss.n ? p->uneven_loss.at[0] : NULL);
+        plan.minibatch.rows = p->whole->graph->batch;
+        plan.minibatch.why = text_or_none(a, p->uneven_loss.n ? p->uneven_loss.at[0] : NULL);
     }
     for (int v = 0; l && v < l->symbols; v++)
         plan.length[plan.n_length++] =

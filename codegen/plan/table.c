@@ -308,9 +308,9 @@ static void twice(const StageGen *sg, PpStage *st)
         Op op = g->node.at[weight->at[i]].op;
         int64_t n = made[weight->at[i]] ? cost_flops(g, weight->at[i]) : 0;
         again[weight->at[i]] = made[weight->at[i]] && !op_is_view(op);
-        *(op_is_map(op) && !op_is_quick(op) ? &st->twice_functions : &st->twice_quick) += n;
+        *(op_is_map(op) && !op_is_quick(op) ? &st->twice.functions : &st->twice.quick) += n;
     }
-    st->twice_bytes = twice_bytes(g, weight, again, scratch);
+    st->twice.bytes = twice_bytes(g, weight, again, scratch);
     arena_free(scratch);
 }
 
@@ -350,8 +350,8 @@ static const PpStage *of_microbatches(const StageGen *sg, const PpStage *whole, 
     PpStage *st = arena_new_of(a, PpStage);
     *st = *whole;
     st->input = inputs(sg, sg->microbatches, a);
-    st->bytes_stash = st->bytes_saved = 0;
-    st->twice_quick = st->twice_functions = st->twice_bytes = 0;
+    st->bytes.stash = st->bytes.saved = 0;
+    st->twice.quick = st->twice.functions = st->twice.bytes = 0;
     st->n_again = 0;
     st->again = NULL;
     st->minibatch = whole;
@@ -390,36 +390,36 @@ const PpStage *cg_stage_table(const StageGen *sg, Target target, Arena *a)
                     .output = outputs(sg, a),
                     .param = params(sg, a),
                     .constants = constants(sg, &order, a),
-                    .bytes_param = sg->params.bytes,
-                    .bytes_grad = sg->params.bytes_grad,
-                    .bytes_const = sg->bytes_const + (device ? sg->bytes_inlined : 0),
-                    .bytes_half = sg->params.bytes_half,
+                    .bytes.param = sg->params.bytes,
+                    .bytes.grad = sg->params.bytes_grad,
+                    .bytes.constants = sg->bytes_const + (device ? sg->bytes_inlined : 0),
+                    .bytes.half = sg->params.bytes_half,
                     .half_type = sg->params.bytes_half > 0 ? (int)sg->params.half_type : 0,
-                    .bytes_stash = sg->stash.bytes,
-                    .bytes_saved = sg->saved.bytes,
-                    .flops_forward = flops(sg->g, &s->forward),
-                    .flops_input = flops(sg->g, &s->backward_input),
-                    .flops_weight = flops(sg->g, &s->backward_weight),
+                    .bytes.stash = sg->stash.bytes,
+                    .bytes.saved = sg->saved.bytes,
+                    .flops.forward = flops(sg->g, &s->forward),
+                    .flops.input = flops(sg->g, &s->backward_input),
+                    .flops.weight = flops(sg->g, &s->backward_weight),
                     .n_again = (int)sg->stash.again.n,
                     .again = parts(sg, a),
-                    .n_conv = (int)sg->conv.n,
-                    .conv = cg_convolutions(sg, a),
+                    .conv.n = (int)sg->conv.n,
+                    .conv.shape = cg_convolutions(sg, a),
                     .has_backward = cg_has_backward(s)};
-    st->collective = cg_collectives(sg, a, &st->n_collective);
-    st->at_once = 1;
+    st->mesh.collective = cg_collectives(sg, a, &st->mesh.n_collective);
+    st->mesh.at_once = 1;
     for (int k = 0; k < F_COUNT; k++)
-        if (sg->func[k] && (int)sg->func[k]->at_once >= st->at_once)
-            st->at_once = (int)sg->func[k]->at_once + 1;
-    st->partial = cg_partials(sg, a, &st->n_partial);
-    works(sg, target, st->bytes_work);
+        if (sg->func[k] && (int)sg->func[k]->at_once >= st->mesh.at_once)
+            st->mesh.at_once = (int)sg->func[k]->at_once + 1;
+    st->mesh.partial = cg_partials(sg, a, &st->mesh.n_partial);
+    works(sg, target, st->bytes.work);
     twice(sg, st);
     for (uint32_t i = 0; i < s->input.n; i++)
         st->n_dx += (int)s->input.at[i].grads.n;
     st->dy = gradients(sg, a, &st->n_dy);
     if (sg->microbatches)
         return of_microbatches(sg, st, a);
-    st->kept = cg_kept(sg, a, &st->n_kept);
+    st->look.kept = cg_kept(sg, a, &st->look.n_kept);
     if (sg->profiled && !device)
-        st->steps = cg_steps_table(sg, a);
+        st->look.steps = cg_steps_table(sg, a);
     return st;
 }

@@ -99,13 +99,13 @@ static const char *inputs_text(const Pipe *p)
 
 static void print_totals(const PpPlan *plan, Text *t)
 {
-    if (plan->n_total == 0)
+    if (plan->totals.n == 0)
         return;
     text_line(t, "// what the data of a step alone decide: stage totals, added up over its rows");
     text_line(t, "static const PpTotal total[] = {");
-    for (int i = 0; i < plan->n_total; i++)
-        text_line(t, "    {.input = %d, .mean = %d, .level = %d},", plan->total[i].input,
-                  plan->total[i].mean, plan->total[i].level);
+    for (int i = 0; i < plan->totals.n; i++)
+        text_line(t, "    {.input = %d, .mean = %d, .level = %d},", plan->totals.of[i].input,
+                  plan->totals.of[i].mean, plan->totals.of[i].level);
     text_line(t, "};\n");
 }
 
@@ -124,17 +124,17 @@ static void print_made(const Pipe *p, const CodegenOptions *opt, Text *t)
 
 static void print_split(const PpPlan *plan, Text *t)
 {
-    if (plan->n_split == 0)
+    if (plan->program.n_split == 0)
         return;
     text_line(t, "static const char *const split_points[] = {");
-    for (int i = 0; i < plan->n_split; i++)
-        text_line(t, "    %s,", cg_string(t->a, plan->split[i]));
+    for (int i = 0; i < plan->program.n_split; i++)
+        text_line(t, "    %s,", cg_string(t->a, plan->program.split[i]));
     text_line(t, "};\n");
 }
 
 static const char *text_or_null(Arena *a, const char *s) { return s ? cg_string(a, s) : "NULL"; }
 
-/* Fills in plan->written: of all text before it. */
+/* Fills in plan->program.written: of all text before it. */
 static void print_plan(PpPlan *plan, const CodegenOptions *opt, Text *t)
 {
     static const char *const kind[] = {"PP_LOSS_NONE", "PP_LOSS_SUM", "PP_LOSS_MEAN_ELEMENTS",
@@ -143,16 +143,17 @@ static void print_plan(PpPlan *plan, const CodegenOptions *opt, Text *t)
     text_line(t, "const PpPlan pp_plan = {");
     t->indent = 1;
     text_line(t, ".model = %s,", cg_string(t->a, plan->model));
-    text_line(t, ".hash = 0x%016" PRIx64 "u, .model_hash = 0x%016" PRIx64 "u,", plan->hash,
-              plan->model_hash);
+    text_line(t, ".program.hash = 0x%016" PRIx64 "u, .program.model_hash = 0x%016" PRIx64 "u,",
+              plan->program.hash, plan->program.model_hash);
     for (int x = 0; x < PP_AXES; x++)
         if (plan->chunks[x] > 1)
             text_line(t, ".members[%s] = %d, .chunks[%s] = %d,", cg_mesh_name(x), plan->members[x],
                       cg_mesh_name(x), plan->chunks[x]);
-    if (plan->n_split > 0)
-        text_line(t, ".n_split = %d, .split = split_points,", plan->n_split);
-    text_line(t, ".rows = %" PRId64 ", .uneven_ok = %d, .uneven_why = %s,", plan->rows,
-              plan->uneven_ok, text_or_null(t->a, plan->uneven_why));
+    if (plan->program.n_split > 0)
+        text_line(t, ".program.n_split = %d, .program.split = split_points,",
+                  plan->program.n_split);
+    text_line(t, ".rows = %" PRId64 ", .uneven.ok = %d, .uneven.why = %s,", plan->rows,
+              plan->uneven.ok, text_or_null(t->a, plan->uneven.why));
     for (int v = 0; v < plan->n_length; v++)
         text_line(t, ".n_length = %d, .length[%d] = {%s, %" PRId64 ", %" PRId64 "},",
                   plan->n_length, v, cg_string(t->a, plan->length[v].name), plan->length[v].least,
@@ -165,23 +166,24 @@ static void print_plan(PpPlan *plan, const CodegenOptions *opt, Text *t)
     text_line(t, ".input = %s, .output = %s, .output_merge = %s,",
               plan->n_input ? "inputs" : "NULL", plan->n_output ? "outputs" : "NULL",
               plan->n_output ? "output_merge" : "NULL");
-    text_line(t, ".output_why = %s, .target_why = %s,", plan->output_why ? "output_why" : "NULL",
-              text_or_null(t->a, plan->target_why));
+    text_line(t, ".output_why = %s, .loss.target_why = %s,",
+              plan->output_why ? "output_why" : "NULL", text_or_null(t->a, plan->loss.target_why));
     text_line(t,
-              ".loss_stage = %d, .loss_output = %d, .loss_kind = %s, .loss_ignore = %" PRId64 ",",
-              plan->loss_stage, plan->loss_output, kind[plan->loss_kind], plan->loss_ignore);
-    if (plan->loss_why)
-        text_line(t, ".loss_why = %s,", cg_string(t->a, plan->loss_why));
-    if (plan->n_total)
-        text_line(t, ".totals = &pp_totals, .n_total = %d, .total = total,", plan->n_total);
-    if (plan->minibatch_rows)
-        text_line(t, ".minibatch_rows = %" PRId64 ", .minibatch_why = %s,", plan->minibatch_rows,
-                  text_or_null(t->a, plan->minibatch_why));
-    text_line(t, ".loss_target = %d, .n_index = %d, .index = %s, .device = %s,", plan->loss_target,
+              ".loss.stage = %d, .loss.output = %d, .loss.kind = %s, .loss.ignore = %" PRId64 ",",
+              plan->loss.stage, plan->loss.output, kind[plan->loss.kind], plan->loss.ignore);
+    if (plan->loss.why)
+        text_line(t, ".loss.why = %s,", cg_string(t->a, plan->loss.why));
+    if (plan->totals.n)
+        text_line(t, ".totals.stage = &pp_totals, .totals.n = %d, .totals.of = total,",
+                  plan->totals.n);
+    if (plan->minibatch.rows)
+        text_line(t, ".minibatch.rows = %" PRId64 ", .minibatch.why = %s,", plan->minibatch.rows,
+                  text_or_null(t->a, plan->minibatch.why));
+    text_line(t, ".loss.target = %d, .n_index = %d, .index = %s, .device = %s,", plan->loss.target,
               plan->n_index, plan->n_index ? "indices" : "NULL", cpu ? "PP_CPU" : "PP_CUDA");
-    text_line(t, ".n_made = %u, .made = made,", opt->made.n + 1);
-    plan->written = hash_bytes(plan->hash, t->at, t->n);
-    text_line(t, ".written = 0x%016" PRIx64 "u,", plan->written);
+    text_line(t, ".program.n_made = %u, .program.made = made,", opt->made.n + 1);
+    plan->program.written = hash_bytes(plan->program.hash, t->at, t->n);
+    text_line(t, ".program.written = 0x%016" PRIx64 "u,", plan->program.written);
     t->indent = 0;
     text_line(t, "};\n");
 }
@@ -209,12 +211,12 @@ void cg_pipeline_print(Pipe *p, const CodegenOptions *opt, uint64_t hash, const 
     print_made(p, opt, t);
     print_split(&plan, t);
     print_totals(&plan, t);
-    plan.hash = hash;
+    plan.program.hash = hash;
     print_plan(&plan, opt, t);
     text_line(t,
               "int main(int argc, char **argv)\n{\n    return pp_main(argc, argv, &pp_plan);\n}");
     text_add(out,
              "// pipeline.c - the program: its stages, inputs and outputs.  Written by ppsplit.\n"
              PPSPLIT_WRITTEN "0x%016" PRIx64 "\n\n%s",
-             plan.written, body.at);
+             plan.program.written, body.at);
 }

@@ -97,7 +97,7 @@ static const char *param_row(const StageGen *sg, const PpStage *st, int i)
              ".offset = %" PRId64 ", .grad_offset = %" PRId64,
              cg_tensor_text(sg->a, &q->t), q->param, use[q->use], q->from, q->trainable, q->stat,
              q->offset, q->grad_offset);
-    if (st->bytes_half > 0)
+    if (st->bytes.half > 0)
         text_add(&t, ", .half_offset = %" PRId64, q->half_offset);
     if (q->more > 0)
         text_add(&t, ", .more = %d, .more_offset = %" PRId64, q->more, q->more_offset);
@@ -195,13 +195,13 @@ static void conv_print(const StageGen *sg, const PpConvShape *c, const char *mor
 static void print_convs(const StageGen *sg, const PpStage *st, Text *t)
 {
     const char *name = cg_table_name(sg);
-    int n = st->n_conv;
+    int n = st->conv.n;
     if (n == 0)
         return;
     text_line(t, "extern const PpConvShape %s_conv[%d];\nconst PpConvShape %s_conv[%d] = {", name,
               n, name, n);
     for (int i = 0; i < n; i++)
-        conv_print(sg, &st->conv[i], "", t);
+        conv_print(sg, &st->conv.shape[i], "", t);
     text_line(t, "};\n");
     if (!sg->lengths)
         return;
@@ -209,7 +209,7 @@ static void print_convs(const StageGen *sg, const PpStage *st, Text *t)
     text_line(t, "PpConvShape %s_conv_shape(const PpCtx *c, int i)\n{", name);
     text_line(t, "    const PpConvShape shape[] = {");
     for (int i = 0; i < n; i++)
-        conv_print(sg, &st->conv[i], ", .length = c->length", t);
+        conv_print(sg, &st->conv.shape[i], ", .length = c->length", t);
     text_line(t, "    };\n    return shape[i];\n}\n");
 }
 
@@ -217,7 +217,7 @@ static void print_convs(const StageGen *sg, const PpStage *st, Text *t)
 
 static const char *collective_row(const StageGen *sg, const PpStage *st, int i)
 {
-    const PpCollective *c = &st->collective[i];
+    const PpCollective *c = &st->mesh.collective[i];
     Text t = {.a = sg->a};
     text_add(&t, ".kind = %s, .mesh = %s, .name = %s, .dtype = %s, .bytes = %" PRId64,
              cg_collective_kind[c->kind].name, cg_mesh_name(c->mesh), cg_string(sg->a, c->name),
@@ -231,7 +231,7 @@ static const char *collective_row(const StageGen *sg, const PpStage *st, int i)
 
 static const char *partial_row(const StageGen *sg, const PpStage *st, int i)
 {
-    const PpPartial *q = &st->partial[i];
+    const PpPartial *q = &st->mesh.partial[i];
     Text along = {.a = sg->a}, row = {.a = sg->a};
     for (int x = 0; x < PP_AXES; x++) {
         text_item(&along, "%d", q->along[x]);
@@ -276,30 +276,33 @@ static void print_functions(const StageGen *sg, Target target, const PpStage *st
     const char *suffix = target_row(target)->table;
     uint32_t i = sg->stage->index;
     text_line(t, ".has_backward = %d,", cg_has_backward(sg->stage));
-    if (st->n_collective)
-        text_line(t, ".n_collective = %d, .at_once = %d, .collective = %s_collectives,",
-                  st->n_collective, st->at_once, cg_table_name(sg));
-    if (st->n_partial)
-        text_line(t, ".n_partial = %d, .partial = %s_partials,", st->n_partial, cg_table_name(sg));
+    if (st->mesh.n_collective)
+        text_line(t,
+                  ".mesh.n_collective = %d, .mesh.at_once = %d, .mesh.collective = %s_collectives,",
+                  st->mesh.n_collective, st->mesh.at_once, cg_table_name(sg));
+    if (st->mesh.n_partial)
+        text_line(t, ".mesh.n_partial = %d, .mesh.partial = %s_partials,", st->mesh.n_partial,
+                  cg_table_name(sg));
     if (sg->conv.n)
-        text_line(t, ".n_conv = %u, .conv = %s_conv,", sg->conv.n, cg_table_name(sg));
+        text_line(t, ".conv.n = %u, .conv.shape = %s_conv,", sg->conv.n, cg_table_name(sg));
     if (sg->conv.n)
-        text_line(t, ".open = stage%u%s_open, .close = stage%u%s_close,", i, suffix, i, suffix);
+        text_line(t, ".call.open = stage%u%s_open, .call.close = stage%u%s_close,", i, suffix, i,
+                  suffix);
     if (sg->conv.n && sg->lengths)
-        text_line(t, ".conv_shape = %s_conv_shape,", cg_table_name(sg));
-    text_line(t, ".forward = %s, .infer = %s,", function(sg, F_FORWARD, target),
+        text_line(t, ".conv.of = %s_conv_shape,", cg_table_name(sg));
+    text_line(t, ".call.forward = %s, .call.infer = %s,", function(sg, F_FORWARD, target),
               function(sg, F_INFER, target));
     if (cg_has_backward(sg->stage))
-        text_line(t, ".backward = %s, .backward_input = %s, .backward_weight = %s,",
+        text_line(t, ".call.backward = %s, .call.backward_input = %s, .call.backward_weight = %s,",
                   function(sg, F_BACKWARD, target), function(sg, F_INPUT, target),
                   function(sg, F_WEIGHT, target));
     if (cg_own_weight(sg))
-        text_line(t, ".own_weight = &stage%u%s_own_weight,", i, suffix);
+        text_line(t, ".call.own_weight = &stage%u%s_own_weight,", i, suffix);
 }
 
 static const char *kept_row(const StageGen *sg, const PpStage *st, int i)
 {
-    const PpKept *k = &st->kept[i];
+    const PpKept *k = &st->look.kept[i];
     return arena_printf(
         sg->a,
         ".name = %s,\n     .dtype = %s, .part = %d, .output = %d, .offset = %" PRId64
@@ -325,22 +328,23 @@ static void print_again(const StageGen *sg, Target target, const PpStage *st, Te
 /* --profile */
 static void print_step_lists(const StageGen *sg, const PpStage *st, Text *t)
 {
-    if (!st->steps)
+    if (!st->look.steps)
         return;
     for (int k = 0; k < PP_TIMED; k++) {
-        if (st->steps[k].n == 0)
+        if (st->look.steps[k].n == 0)
             continue;
         text_line(t, "static const PpStep stage%d_steps%d[] = {", st->index, k);
-        for (int i = 0; i < st->steps[k].n; i++)
-            text_line(t, "    {'%c', %s},", st->steps[k].step[i].part,
-                      cg_string(sg->a, st->steps[k].step[i].nodes));
+        for (int i = 0; i < st->look.steps[k].n; i++)
+            text_line(t, "    {'%c', %s},", st->look.steps[k].step[i].part,
+                      cg_string(sg->a, st->look.steps[k].step[i].nodes));
         text_line(t, "};");
     }
     text_line(t, "// what pp_time_step() times: steps of forward, backward, its I and its W");
     text_line(t, "static const PpSteps stage%d_steps[PP_TIMED] = {", st->index);
     for (int k = 0; k < PP_TIMED; k++)
-        text_line(t, "    {%d, %s},", st->steps[k].n,
-                  st->steps[k].n ? arena_printf(sg->a, "stage%d_steps%d", st->index, k) : "NULL");
+        text_line(t, "    {%d, %s},", st->look.steps[k].n,
+                  st->look.steps[k].n ? arena_printf(sg->a, "stage%d_steps%d", st->index, k)
+                                      : "NULL");
     text_line(t, "};");
 }
 
@@ -358,34 +362,35 @@ static void print_fields(const StageGen *sg, Target target, const PpStage *st, c
               list(sg, inputs, st->n_input), list(sg, "outputs", st->n_output),
               list(sg, "dys", st->n_dy), list(sg, "params", st->n_param),
               list(sg, "consts", st->n_const));
-    text_line(t,
-              ".bytes_param = %" PRId64 ", .bytes_grad = %" PRId64 ", .bytes_const = %" PRId64 ",",
-              st->bytes_param, st->bytes_grad, st->bytes_const);
-    if (st->bytes_half > 0)
-        text_line(t, ".bytes_half = %" PRId64 ", .half_type = %s,", st->bytes_half,
+    text_line(
+        t, ".bytes.param = %" PRId64 ", .bytes.grad = %" PRId64 ", .bytes.constants = %" PRId64 ",",
+        st->bytes.param, st->bytes.grad, st->bytes.constants);
+    if (st->bytes.half > 0)
+        text_line(t, ".bytes.half = %" PRId64 ", .half_type = %s,", st->bytes.half,
                   type_runtime((Dtype)st->half_type));
-    text_line(t, ".bytes_stash = %" PRId64 ", .bytes_saved = %" PRId64 ",", st->bytes_stash,
-              st->bytes_saved);
-    text_add(t, "    .bytes_work = {");
+    text_line(t, ".bytes.stash = %" PRId64 ", .bytes.saved = %" PRId64 ",", st->bytes.stash,
+              st->bytes.saved);
+    text_add(t, "    .bytes.work = {");
     for (int k = 0; k < PP_WORKS; k++)
-        text_add(t, "%s%" PRId64, k ? ", " : "", st->bytes_work[k]);
+        text_add(t, "%s%" PRId64, k ? ", " : "", st->bytes.work[k]);
     text_add(t, "},\n");
     text_line(
-        t, ".flops_forward = %" PRId64 ", .flops_input = %" PRId64 ", .flops_weight = %" PRId64 ",",
-        st->flops_forward, st->flops_input, st->flops_weight);
-    if (st->twice_quick || st->twice_functions)
+        t, ".flops.forward = %" PRId64 ", .flops.input = %" PRId64 ", .flops.weight = %" PRId64 ",",
+        st->flops.forward, st->flops.input, st->flops.weight);
+    if (st->twice.quick || st->twice.functions)
         text_line(t,
-                  ".twice_quick = %" PRId64 ", .twice_functions = %" PRId64
-                  ", .twice_bytes = %" PRId64 ",",
-                  st->twice_quick, st->twice_functions, st->twice_bytes);
+                  ".twice.quick = %" PRId64 ", .twice.functions = %" PRId64
+                  ", .twice.bytes = %" PRId64 ",",
+                  st->twice.quick, st->twice.functions, st->twice.bytes);
     if (st->n_again)
         text_line(t, ".n_again = %d, .again = stage%d%s_again,", st->n_again, st->index, table);
     if (st->minibatch)
         text_line(t, ".minibatch = &stage%d%s_minibatch,", st->index, table);
-    if (st->n_kept)
-        text_line(t, ".n_kept = %d, .kept = stage%d%s_kept,", st->n_kept, st->index, table);
-    if (st->steps)
-        text_line(t, ".steps = stage%d_steps,", st->index);
+    if (st->look.n_kept)
+        text_line(t, ".look.n_kept = %d, .look.kept = stage%d%s_kept,", st->look.n_kept, st->index,
+                  table);
+    if (st->look.steps)
+        text_line(t, ".look.steps = stage%d_steps,", st->index);
     print_functions(sg, target, st, t);
     t->indent = 0;
     text_line(t, "};\n");
@@ -396,8 +401,8 @@ static void print_stage(const StageGen *sg, Target target, const PpStage *st, Te
     const char *table = target_row(target)->table;
     cg_stage_prototypes(sg, target, t);
     print_again(sg, target, st->minibatch ? st->minibatch : st, t);
-    print_rows(sg, st, arena_printf(sg->a, "PpKept stage%u%s_kept", st->index, table), st->n_kept,
-               kept_row, t);
+    print_rows(sg, st, arena_printf(sg->a, "PpKept stage%u%s_kept", st->index, table),
+               st->look.n_kept, kept_row, t);
     print_step_lists(sg, st, t);
     if (st->minibatch) {
         text_line(t, "// as it runs: once a step, over the rows of all microbatches");
@@ -427,9 +432,9 @@ static void print_lists(const StageGen *sg, bool device, const PpStage *st, Outs
     print_rows(sg, st, arena_printf(sg->a, "PpParam %s_params", name), st->n_param, param_row, t);
     print_consts(sg, device, st, outside, t);
     print_convs(sg, st, t);
-    print_rows(sg, st, arena_printf(sg->a, "PpCollective %s_collectives", name), st->n_collective,
-               collective_row, t);
-    print_rows(sg, st, arena_printf(sg->a, "PpPartial %s_partials", name), st->n_partial,
+    print_rows(sg, st, arena_printf(sg->a, "PpCollective %s_collectives", name),
+               st->mesh.n_collective, collective_row, t);
+    print_rows(sg, st, arena_printf(sg->a, "PpPartial %s_partials", name), st->mesh.n_partial,
                partial_row, t);
 }
 

@@ -150,7 +150,7 @@ typedef struct {
    along those axes where along[x] is 1.  In the use's place is what the member's first chunk adds
    up, at `offset` are those of its others, the first of the axes the fastest, one behind another,
    each at a multiple of PP_ALIGN.  Once a step, axis by axis, they are added as a tree, and then
-   over the members, which is row row[x] of PpStage.collective; -1: there is one member. */
+   over the members, which is row row[x] of PpStage.mesh.collective; -1: there is one member. */
 typedef struct {
     int param, use; /* PpStage.param's number */
     int64_t offset;
@@ -206,7 +206,7 @@ typedef struct PpCtx {
     char *again[PP_AGAIN];
     /* I writes, W reads: one slot per microbatch between I and W */
     char *saved;
-    /* PpStage.bytes_work; dead at the end of the call */
+    /* PpStage.bytes.work; dead at the end of the call */
     char *work;
     void *const *in;                                    /* PpStage.input order */
     void *const *out;                                   /* PpStage.output order */
@@ -218,7 +218,7 @@ typedef struct PpCtx {
     uint64_t seed, step, row0;
     /* device handles: cudaStream_t, PpBlas; NULL on the CPU */
     void *stream, *blas;
-    void *state;                                        /* what PpStage.open returned */
+    void *state;                                        /* what PpStage.call.open returned */
     int member[PP_AXES];                                /* its number along each axis */
     struct PpMesh *mesh;                                /* how it reaches the others */
 } PpCtx;
@@ -243,45 +243,53 @@ typedef struct PpStage {
     const PpDy *dy;
     const PpParam *param;
     const PpConst *constants;
-    int64_t bytes_param, bytes_grad, bytes_const;       /* blocks, aligned */
-    /* of PpCtx.half, and the type of all copies there, PP_F16 or PP_BF16; 0: none */
-    int64_t bytes_half;
-    int half_type;
-    int64_t bytes_stash, bytes_saved;                   /* one slot */
-    int64_t bytes_work[PP_WORKS];                       /* of PpCtx.work, aligned */
-    int64_t bytes_state; /* 0: what open() takes is counted while it runs, as "library" */
-    int64_t flops_forward, flops_input, flops_weight;
+    int half_type; /* of all copies in PpCtx.half, PP_F16 or PP_BF16; 0: there are none */
+    struct {
+        int64_t param, grad, constants, half;           /* blocks, aligned */
+        int64_t stash, saved;                           /* one slot */
+        int64_t work[PP_WORKS];                         /* of PpCtx.work, aligned */
+    } bytes;
+    struct { int64_t forward, input, weight; } flops;
     /* elements that W makes again because I alone has them: additions and the like; others; bytes
        that are read for it */
-    int64_t twice_quick, twice_functions, twice_bytes;
+    struct { int64_t quick, functions, bytes; } twice;
     /* R: the parts of the stash that can be computed again one by one; bytes_stash is the rest */
     int n_again;
     const PpAgain *again;
-    int n_kept;
-    const PpKept *kept;
-    const PpSteps *steps; /* of its functions that are timed, PP_TIMED; NULL: without --profile */
+    /* For who looks into its functions.  steps: of those that are timed, PP_TIMED; NULL: without
+       --profile */
+    struct {
+        int n_kept;
+        const PpKept *kept;
+        const PpSteps *steps;
+    } look;
     int has_backward;
     /* at_once: so many of its collectives are under way at the same time (0: 1) */
-    int n_collective, at_once;
-    const PpCollective *collective;
-    int n_partial;
-    const PpPartial *partial;
-    int n_conv;
-    const struct PpConvShape *conv; /* that open() prepares */
-    /* where lengths vary, of number i with these; NULL: as above */
-    struct PpConvShape (*conv_shape)(const PpCtx *c, int i);
-    /* convolutions with their scratch, once, on the rank's thread; NULL: none */
-    void *(*open)(int threads);
-    void (*close)(void *state);
-    void (*forward)(const PpCtx *c);                    /* training forward */
-    void (*infer)(const PpCtx *c);                      /* eval and inference: no stash written */
-    void (*backward)(const PpCtx *c);                   /* B */
-    void (*backward_input)(const PpCtx *c);             /* I */
-    void (*backward_weight)(const PpCtx *c);            /* W */
-    /* What stageN_weight.c beside the stage puts in the place of backward_weight; it holds NULL
-       without that file.  B is then backward_input and it, one after the other.  NULL: the stage
-       has no gradients of parameters */
-    void (*const *own_weight)(const PpCtx *c);
+    struct {
+        int n_collective, at_once, n_partial;
+        const PpCollective *collective;
+        const PpPartial *partial;
+    } mesh;
+    /* shape: that open() prepares; of: where lengths vary, number i with these; NULL: as there */
+    struct {
+        int n;
+        const struct PpConvShape *shape;
+        struct PpConvShape (*of)(const PpCtx *c, int i);
+    } conv;
+    struct {
+        /* convolutions with their scratch, once, on the rank's thread; NULL: none */
+        void *(*open)(int threads);
+        void (*close)(void *state);
+        void (*forward)(const PpCtx *c);                /* training forward */
+        void (*infer)(const PpCtx *c);                  /* eval and inference: no stash written */
+        void (*backward)(const PpCtx *c);               /* B */
+        void (*backward_input)(const PpCtx *c);         /* I */
+        void (*backward_weight)(const PpCtx *c);        /* W */
+        /* What stageN_weight.c beside the stage puts in the place of backward_weight; it holds NULL
+           without that file.  B is then backward_input and it, one after the other.  NULL: the
+           stage has no gradients of parameters */
+        void (*const *own_weight)(const PpCtx *c);
+    } call;
     /* --loss-over minibatch: the last stage as it runs, once a step over all rows.  This table then
        says what F and B of a microbatch bring and take: rows of inputs, and of their gradients.
        NULL: each microbatch is computed by itself */
@@ -306,7 +314,7 @@ typedef struct {
     int64_t rows;      /* of the table, or classes */
 } PpIndex;
 
-/* What the data of a step alone decide, as the stage PpPlan.totals makes it of some of its rows:
+/* What the data of a step alone decide, as the stage PpPlan.totals.stage makes it of some of its rows:
    added up over all of them, of a mean by their number, it is the model input `input` in the whole
    step. level: 1, or one more than that of the totals that it is made of. */
 typedef struct {
@@ -330,20 +338,25 @@ typedef struct PpPlan {
     /* By axis: members of a rank, who each have a part of every stage, and parts of which sums are
      * added up in a tree, however many members there are; 1, 1 without (0: 1) */
     int members[PP_AXES], chunks[PP_AXES];
-    /* of the plan: same on every rank, in checkpoints */
-    uint64_t hash;
-    uint64_t model_hash;
+    struct {
+        uint64_t hash; /* of the plan: same on every rank, in checkpoints */
+        uint64_t model_hash;
+        /* of all of pipeline.c, which says it in its second line: a program that was built of
+           another one is told; 0: not known */
+        uint64_t written;
+        /* how it was cut, as --split has it, where the model does not say so itself */
+        int n_split, n_made;
+        const char *const *split;
+        const PpMade *made;
+    } program;
     int64_t rows;                                       /* rows of a microbatch at full size */
-    int uneven_ok;                                      /* microbatches with fewer rows may run */
-    const char *uneven_why;                             /* when not: the reason */
+    /* ok: microbatches with fewer rows may run; when not: the reason */
+    struct { int ok; const char *why; } uneven;
     /* --bind NAME=LEAST..MOST: dimensions of the inputs whose sizes are each microbatch's own, its
        lengths, in these bounds */
     int n_length;
     PpRange length[PP_LENGTHS];
     int n_stage, n_input, n_output, n_param;
-    /* how it was cut, as --split has it, where the model does not say so itself */
-    int n_split;
-    const char *const *split;
     /* of the device that runs: main sets it to one of the next two */
     const PpStage *const *stage;
     const PpStage *const *cpu_stage, *const *cuda_stage;        /* NULL: not in this program */
@@ -354,32 +367,29 @@ typedef struct PpPlan {
     const int *output_merge;
     /* per output, why PP_MERGE_NONE; NULL: there is none */
     const char *const *output_why;
-    /* why the rows of the target are not known, or the loss of several microbatches does not follow
-       from theirs: only a single microbatch trains; or NULL */
-    const char *target_why, *loss_why;
-    /* on the CPU; its outputs' model_output is the index into total; NULL: there are none */
-    const PpStage *totals;
-    int n_total;
-    const PpTotal *total;
-    /* which output of which stage is the scalar loss; -1: none */
-    int loss_stage, loss_output;
-    int loss_kind;
-    /* --loss-over minibatch, else 0: rows of PpStage.minibatch of the last stage.  minibatch_why:
-       why it runs with exactly so many; NULL: with fewer too */
-    int64_t minibatch_rows;
-    const char *minibatch_why;
-    int64_t loss_ignore;
-    int loss_target;                                    /* index into input, or -1 */
+    /* stage: on the CPU; its outputs' model_output is the index into `of`; NULL: there are none */
+    struct {
+        const PpStage *stage;
+        int n;
+        const PpTotal *of;
+    } totals;
+    struct {
+        int stage, output; /* which output of which stage is the scalar loss; -1: none */
+        int kind;
+        int target; /* index into PpPlan.input, or -1 */
+        int64_t ignore;
+        /* why the rows of the target are not known, or the loss of several microbatches does not
+           follow from theirs: only a single microbatch trains; or NULL */
+        const char *target_why, *why;
+    } loss;
+    /* --loss-over minibatch, else 0: rows of PpStage.minibatch of the last stage.  why: why it runs
+       with exactly so many; NULL: with fewer too */
+    struct { int64_t rows; const char *why; } minibatch;
     /* what is checked of integer inputs before the first step */
     int n_index;
     const PpIndex *index;
-    int n_made;
-    const PpMade *made;
     /* PP_CPU or PP_CUDA: set by main with `stage` */
     int device;
-    /* of all of pipeline.c, which says it in its second line: a program that was built of another
-     * one is told; 0: not known */
-    uint64_t written;
 } PpPlan;
 
 /* Defined by the generated pipeline.c. */
@@ -388,7 +398,7 @@ extern const PpPlan pp_plan;
 int pp_main(int argc, char **argv, const PpPlan *plan);
 
 /* net/collective.c: what members of a rank do together, each with its own operand; k: the row of
-   PpStage.collective, whose dtype elements are of.  work: of pp_collective_work() bytes.  `in` and
+   PpStage.mesh.collective, whose dtype elements are of.  work: of pp_collective_work() bytes.  `in` and
    `out` may be one, of pp_all_reduce() alone.  With T members a member sends so many elements:
      all_reduce      2 (T-1)/T n          sums of all members' operands, added in a tree: neighbours
                                           in pairs, level by level, an odd one passes up; then, half
@@ -402,7 +412,7 @@ int pp_main(int argc, char **argv, const PpPlan *plan);
    Of row PP_BEGIN + k any but shard is only begun: `in`, `out` and `work` stand until pp_end(),
    after which the result is there.
    What goes wrong ends the run once the stage's function returns. */
-enum { PP_AT_ONCE = 4, PP_BEGIN = 1 << 24 };            /* the most of PpStage.at_once */
+enum { PP_AT_ONCE = 4, PP_BEGIN = 1 << 24 };            /* the most of PpStage.mesh.at_once */
 void pp_end(const PpCtx *c, int k);
 void pp_all_reduce(const PpCtx *c, int k, const void *in, void *out, void *work, int64_t n);
 void pp_all_gather(const PpCtx *c, int k, const void *in, void *out, void *work, int64_t outer,

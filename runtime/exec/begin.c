@@ -58,24 +58,24 @@ static PpStatus agree(Group *world, Found *mine)
 static PpStatus find(Run *run, Options *o, int64_t below)
 {
     TRY(save_find(run, o, below));
-    return o->params ? params_open(&run->given, o, below) : PP_OK;
+    return o->save.params ? params_open(&run->given, o, below) : PP_OK;
 }
 
 PpStatus begin_from(Run *run, Options *o, Group *world, PpStatus s)
 {
-    Index *x = o->params ? &run->given : &run->from;
-    const char *folder = o->params ? o->params : o->resume,
-               *option = o->params ? "--params" : "--resume";
+    Index *x = o->save.params ? &run->given : &run->from;
+    const char *folder = o->save.params ? o->save.params : o->save.resume,
+               *option = o->save.params ? "--params" : "--resume";
     char note[INDEX_ERR] = "";
-    int groups = o->groups;
+    int groups = o->machine.groups;
     if (o->mode == MODE_MEASURE)
         return PP_OK;
     for (int64_t below = INT64_MAX;;) {
         Found f = {0};
-        o->groups = groups;
+        o->machine.groups = groups;
         f.status = (int)(s != PP_OK ? s : find(run, o, below));
         if (f.status == PP_OK && x->path)
-            f.damaged = damaged(x, !o->params, world, f.why);
+            f.damaged = damaged(x, !o->save.params, world, f.why);
         TRY(agree(world, &f));
         if (!note[0] && x->note[0])
             memcpy(note, x->note, sizeof note);
@@ -103,19 +103,20 @@ void begin_said(const Rank *r)
     const char *was = run->from.path ? index_state(&run->from, "arithmetic") : NULL;
     if (r->group.rank != 0)
         return;
-    if (o->mode == MODE_INFER && !o->samples && !o->output.n && !o->trace && !o->log_json)
+    if (o->mode == MODE_INFER && !o->sample.on && !o->data.output.n && !o->report.trace &&
+        !o->report.log_json)
         fprintf(stderr,
                 "pipeline: warning: infer without --output NAME=FILE.npy writes nothing; there is "
                 "'%s'\n",
                 run->model->output[0].name);
-    if (o->zero && run->replicas == 1)
+    if (o->memory.zero && run->replicas == 1)
         fprintf(stderr,
                 "pipeline: warning: --zero %d divides nothing: there is one replica (--dp 1)\n",
-                o->zero);
-    if (o->lr.warmup > run->data.steps)
+                o->memory.zero);
+    if (o->train.lr.warmup > run->data.steps)
         fprintf(stderr,
                 "pipeline: warning: --warmup %" PRId64 " is more than all %" PRId64 " steps\n",
-                o->lr.warmup, run->data.steps);
+                o->train.lr.warmup, run->data.steps);
     if (run->given.note[0])
         fprintf(stderr, "pipeline: warning: %s: an older checkpoint is taken\n", run->given.note);
     if (was && strcmp(was, run->arithmetic) != 0)

@@ -7,7 +7,7 @@
 /* Running statistics of a stage to where they are kept aside, or back. */
 static void copy_statistics(Rank *r, const PpStage *st, char *param, int back)
 {
-    char *kept = r->plan.stat_copy;
+    char *kept = r->plan.at.statistics;
     for (const PpParam *q = st->param; q < st->param + st->n_param; q++)
         if (q->stat) {
             char *at = param + q->offset;
@@ -22,7 +22,7 @@ static void copy_statistics(Rank *r, const PpStage *st, char *param, int back)
 static void forward_aside(Rank *r, const StagePlan *rs, const PpCtx *c)
 {
     copy_statistics(r, rs->st, c->param, 0);
-    rs->st->forward(c);
+    rs->st->call.forward(c);
     copy_statistics(r, rs->st, c->param, 1);
 }
 
@@ -42,8 +42,8 @@ static void recompute(Rank *r, const StagePlan *rs, int32_t parts, const PpCtx *
 static void timed(Rank *r, const PpStage *st, int function, void (*run)(const PpCtx *c),
                   const PpCtx *c)
 {
-    if (trace_times(&r->trace, exec_turn(r, (int64_t)c->step)))
-        profile_begin(&r->trace.profile, st, function);
+    if (trace_times(&r->report.trace, exec_turn(r, (int64_t)c->step)))
+        profile_begin(&r->report.trace.profile, st, function);
     run(c);
     profile_end();
 }
@@ -53,13 +53,13 @@ static void backward(Rank *r, const PpStage *st, int type, const PpCtx *c)
 {
     const int own = plan_own_weight(st);
     if (type == SA_B && !own)
-        timed(r, st, PP_TIMED_BACKWARD, st->backward, c);
+        timed(r, st, PP_TIMED_BACKWARD, st->call.backward, c);
     else if (type != SA_W)
-        timed(r, st, PP_TIMED_INPUT, st->backward_input, c);
+        timed(r, st, PP_TIMED_INPUT, st->call.backward_input, c);
     if (type != SA_I && own)
-        (*st->own_weight)(c);
+        (*st->call.own_weight)(c);
     else if (type == SA_W)
-        timed(r, st, PP_TIMED_WEIGHT, st->backward_weight, c);
+        timed(r, st, PP_TIMED_WEIGHT, st->call.backward_weight, c);
 }
 
 /* Of a microbatch: and its messages, which rows it is. */
@@ -67,7 +67,7 @@ static PpCtx context(Rank *r, const Op *op, int64_t step)
 {
     const StagePlan *rs = &r->plan.stage[op->local];
     const PpStage *st = rs->st;
-    const int64_t *row0 = data_pass(&r->data, step, r->pass);
+    const int64_t *row0 = data_pass(&r->data, step, r->now.pass);
     int m = op->a.microbatch, is_forward = op->a.type == SA_F;
     PpCtx c = stage_context(r, op, step);
     c.rows = row0[m + 1] > row0[m] ? data_computed(&r->data, step, exec_in_step(r, m)) : 0;
@@ -102,15 +102,15 @@ static void forward(Rank *r, const Op *op, const PpCtx *c, int64_t step)
 {
     const StagePlan *rs = &r->plan.stage[op->local];
     const PpStage *st = rs->st;
-    int looks = r->seek.on && exec_in_step(r, op->a.microbatch) == r->seek.microbatch;
+    int looks = r->now.seek.on && exec_in_step(r, op->a.microbatch) == r->now.seek.microbatch;
     if (looks)
         seek_begin(r, st, c);
     if (r->run->opt->mode != MODE_TRAIN)
-        st->infer(c);
+        st->call.infer(c);
     else if (exec_round(r) > 0)
         forward_aside(r, rs, c);
     else
-        timed(r, st, PP_TIMED_FORWARD, st->forward, c);
+        timed(r, st, PP_TIMED_FORWARD, st->call.forward, c);
     if (looks)
         seek_end(r, st, c);
     forward_done(r, op->local, op->a.microbatch, step);
@@ -128,9 +128,9 @@ PpStatus compute(Rank *r, const Op *op, int64_t step)
         host_fed(r, m);
         host_held(r, op->local);
     }
-    if (c.rows == 0 || r->stopped) {
+    if (c.rows == 0 || r->now.stopped) {
         double *loss = &r->results.loss[exec_in_step(r, m)];
-        *loss = op->a.type == SA_F && !r->stopped ? 0 : *loss;
+        *loss = op->a.type == SA_F && !r->now.stopped ? 0 : *loss;
         return PP_OK;
     }
     const int goes_back = op->a.type != SA_F && op->a.type != SA_R;
@@ -142,7 +142,7 @@ PpStatus compute(Rank *r, const Op *op, int64_t step)
         recompute(r, rs, op->again, &c);
     else if (st->has_backward)
         backward(r, st, op->a.type, &c);
-    if (r->seek.on && r->seek.microbatch < 0 && st->has_backward && goes_back)
-        seek_backward(r, op, &c, data_pass(&r->data, step, r->pass)[m]);
+    if (r->now.seek.on && r->now.seek.microbatch < 0 && st->has_backward && goes_back)
+        seek_backward(r, op, &c, data_pass(&r->data, step, r->now.pass)[m]);
     return r->stage[op->local].mesh.status;
 }

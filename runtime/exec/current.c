@@ -14,7 +14,7 @@
 /* What pipeline.c in the folder says; 0: nothing, or there is none. */
 static uint64_t hash_beside(const char *folder)
 {
-    char path[sizeof((Options *)0)->folder + 16], line[160] = "";
+    char path[sizeof((Options *)0)->command.folder + 16], line[160] = "";
     uint64_t hash = 0;
     snprintf(path, sizeof path, "%s/pipeline.c", folder);
     FILE *f = fopen(path, "r");
@@ -32,7 +32,7 @@ static uint64_t hash_beside(const char *folder)
 PpStatus program_current(const PpPlan *model, const char *folder)
 {
     uint64_t now = hash_beside(folder);
-    if (!now || !model->written || now == model->written)
+    if (!now || !model->program.written || now == model->program.written)
         return PP_OK;
     return pp_fail(PP_ERR_MODEL,
                    "%s was written again after this program was built, with another split or other "

@@ -8,7 +8,7 @@
 
 static PpStatus choose(const Options *o, const PpPlan *plan, PpPlan *chosen)
 {
-    const DeviceRow *asked = o->device ? device_named(o->device) : NULL;
+    const DeviceRow *asked = o->machine.device ? device_named(o->machine.device) : NULL;
     *chosen = *plan;
     if (!plan->stage && !plan->cpu_stage && !plan->cuda_stage)
         return pp_fail(PP_ERR_USAGE,
@@ -16,7 +16,7 @@ static PpStatus choose(const Options *o, const PpPlan *plan, PpPlan *chosen)
     if (!plan->cpu_stage && !plan->cuda_stage)
         return asked && asked->kind != plan->device
                    ? pp_fail(PP_ERR_USAGE, "--device %s: this program was not built for it",
-                             o->device)
+                             o->machine.device)
                    : PP_OK;
     int has_cuda = plan->cuda_stage && device_of(PP_CUDA)->ops,
         want_cuda = asked ? asked->kind == PP_CUDA : has_cuda;
@@ -39,12 +39,12 @@ static PpStatus choose(const Options *o, const PpPlan *plan, PpPlan *chosen)
 PpStatus devices_choose(const Options *o, const PpPlan *plan, PpPlan *chosen)
 {
     TRY(choose(o, plan, chosen));
-    if (o->offload && chosen->device == PP_CPU && !o->offload_dir)
+    if (o->memory.offload && chosen->device == PP_CPU && !o->memory.offload_dir)
         return pp_fail(
             PP_ERR_USAGE,
             "--offload %s needs --offload-dir on the CPU: a folder on a disk with room for them",
-            o->offload & OFFLOAD_STASH ? "stash" : "params");
-    device_of(chosen->device)->ops->prepare(transport_may_be_nccl(o->transport));
+            o->memory.offload & OFFLOAD_STASH ? "stash" : "params");
+    device_of(chosen->device)->ops->prepare(transport_may_be_nccl(o->machine.transport));
     return PP_OK;
 }
 
@@ -56,14 +56,14 @@ PpStatus devices_open(Rank *r, int overlap)
     if (n < 1)
         return pp_fail(PP_ERR_IO, "no GPU: %s (--device cpu runs without one)", op->error());
     for (int s = 0; s < run->model->n_stage; s++)
-        stages += run->sched->rank_of[s] == r->pipe.rank;
+        stages += run->sched->rank_of[s] == r->along[AXIS_PIPE].rank;
     DeviceWish w = {.number = device_number(op, r->group.host_rank),
                     .stages = stages,
                     .overlap = overlap,
-                    .tf32 = run->opt->tf32};
+                    .tf32 = run->opt->machine.tf32};
     if (!op->open(&r->dev, &w))
         return pp_fail(PP_ERR_IO, "%s, GPU %d: %s", pp_rank(r->group.rank).text, w.number,
                        op->error());
-    op->text(&r->dev, r->memory.where, (int)sizeof r->memory.where);
+    op->text(&r->dev, r->report.memory.where, (int)sizeof r->report.memory.where);
     return PP_OK;
 }

@@ -24,19 +24,19 @@ static Options options_of(const Options *o)
 {
     Options e = *o;
     e.mode = MODE_EVAL;
-    e.evaluates = 1;
-    e.data = o->eval_data;
-    e.lengths = o->eval_lengths;
-    e.tokens = o->eval_tokens;
-    e.output.n = e.mixes.n = 0;
-    e.by_length = 0;
-    e.steps = e.epochs = 0;
-    e.microbatches = e.accumulate = 0;
-    e.shuffle = 0;
-    e.recompute = e.trace = e.until = e.checkpoint = NULL;
-    e.memory = 0;
-    e.offload &= OFFLOAD_PARAMS;
-    e.loss_scale = (LossScale){.scale = 1};
+    e.eval.on = 1;
+    e.data.files = o->eval.files;
+    e.data.lengths = o->eval.lengths;
+    e.data.tokens = o->eval.tokens;
+    e.data.output.n = e.data.mixes.n = 0;
+    e.data.by_length = 0;
+    e.data.steps = e.data.epochs = 0;
+    e.schedule.microbatches = e.schedule.accumulate = 0;
+    e.data.shuffle = 0;
+    e.memory.recompute = e.report.trace = e.report.until = e.save.checkpoint = NULL;
+    e.memory.limit = 0;
+    e.memory.offload &= OFFLOAD_PARAMS;
+    e.train.scale = (LossScale){.scale = 1};
     return e;
 }
 
@@ -70,7 +70,7 @@ static PpStatus forwards(Run *e, const Schedule *train)
 static PpStatus make_schedule(Run *e, const Schedule *train)
 {
     size_t bytes = (size_t)train->stages * sizeof *train->rank_of;
-    if (sched_find(e->opt->schedule)) {
+    if (sched_find(e->opt->schedule.name)) {
         TRY(schedule_make(e));
         if (!memcmp(e->sched->rank_of, train->rank_of, bytes))
             return PP_OK;
@@ -84,7 +84,7 @@ static PpStatus make_schedule(Run *e, const Schedule *train)
 PpStatus evaluation_prepare(Run *run, int part, int parts)
 {
     const Options *o = run->opt;
-    if (!o->eval_data.n && !o->eval_tokens.n)
+    if (!o->eval.files.n && !o->eval.tokens.n)
         return PP_OK;
     Options *own;
     TRY(pp_take(&run->pool, &own, 1, sizeof *own));
@@ -119,22 +119,23 @@ void evaluation_free(Run *run)
 
 static PpStatus place(Rank *r, Rank *e)
 {
-    PlanRequest ask = plan_request(e->run, r->pipe.rank, 0, r->pipe.tag_max);
+    PlanRequest ask =
+        plan_request(e->run, r->along[AXIS_PIPE].rank, 0, r->along[AXIS_PIPE].tag_max);
     ask.replica = r->replica;
     ask.member = r->member;
     ask.row0 = data_pass(&e->data, 0, 0);
     ask.lender = &r->plan;
     TRY(plan_build(&e->plan, &ask));
-    int64_t bytes = e->plan.bytes.total, *resident = &r->memory.bytes.resident;
+    int64_t bytes = e->plan.bytes.total, *resident = &r->report.memory.bytes.resident;
     *resident = e->plan.bytes.resident > *resident ? e->plan.bytes.resident : *resident;
     if (bytes <= r->plan.bytes.block)
-        return plan_place(&e->plan, r->plan.slots, NULL);
-    e->room = r->dev.op->alloc(&r->dev, bytes);
-    if (!e->room)
+        return plan_place(&e->plan, r->plan.at.slots, NULL);
+    char *room = r->dev.op->alloc(&r->dev, bytes);
+    if (!room)
         return pp_fail(PP_ERR_IO, "%s: no memory for %lld bytes of --eval-data",
                        pp_rank(r->group.rank).text, (long long)bytes);
-    r->memory.evaluation = bytes;
-    return plan_place(&e->plan, e->room, NULL);
+    r->report.memory.evaluation = bytes;
+    return plan_place(&e->plan, room, NULL);
 }
 
 PpStatus evaluation_open(Rank *r)
@@ -146,17 +147,15 @@ PpStatus evaluation_open(Rank *r)
     Rank *e = r->evaluation;
     *e = (Rank){.run = run,
                 .group = r->group,
-                .pipe = r->pipe,
-                .peers = r->peers,
-                .members = r->members,
                 .replica = r->replica,
                 .member = r->member,
                 .data = data_of(&run->data, r->replica),
                 .dev = r->dev,
                 .threads = r->threads,
-                .mapped = r->mapped,
-                .home = r->home,
-                .scale = {.scale = 1}};
+                .away.file = r->away.file,
+                .away.home = r->away.home,
+                .now.scale = {.scale = 1}};
+    memcpy(e->along, r->along, sizeof e->along);
     TRY(place(r, e));
     TRY(feed_open(&e->feed, &e->pool, &e->data, &e->plan));
     TRY(results_open(&e->results, &e->pool, &e->data, &e->plan));
@@ -166,7 +165,7 @@ PpStatus evaluation_open(Rank *r)
     meshes_open(e);
     if (on_device(r))
         TRY(host_open(e));
-    r->memory.host += e->memory.host;
+    r->report.memory.host += e->report.memory.host;
     return PP_OK;
 }
 
@@ -176,7 +175,7 @@ PpStatus evaluation_links(Rank *r)
     if (!e)
         return PP_OK;
     for (int x = 0; x < AXES; x++)
-        if (x == AXIS_PIPE || (x == AXIS_MEMBERS && e->members.ranks > 1) ||
+        if (x == AXIS_PIPE || (x == AXIS_MEMBERS && e->along[AXIS_MEMBERS].ranks > 1) ||
             (x == AXIS_PEERS && e->plan.ask.zero))
             TRY(rank_links(e, r, x));
     return PP_OK;
@@ -193,11 +192,11 @@ void evaluation_close(Rank *r)
     Rank *e = r->evaluation;
     if (!e)
         return;
-    if (r->home)
-        store_follow(r->home, &r->dev);
+    if (r->away.home)
+        store_follow(r->away.home, &r->dev);
     host_close(e);
-    if (e->room)
-        r->dev.op->release(&r->dev, e->room);
+    if (e->plan.at.arena && e->plan.at.arena != r->plan.at.slots)
+        r->dev.op->release(&r->dev, e->plan.at.arena);
     feed_close(&e->feed);
     plan_free(&e->plan);
     pool_free(&e->pool);

@@ -45,7 +45,7 @@ static PpStatus transfer(Rank *r, const Op *op, const Transfer *t)
     Device *d = &r->dev;
     int axis = t->count ? r->plan.msg[t->first].axis : AXIS_PIPE;
     Links *l = &r->links[axis];
-    if (r->stopped && axis == AXIS_PEERS && t->kind != DO_FINISH)
+    if (r->now.stopped && axis == AXIS_PEERS && t->kind != DO_FINISH)
         return PP_OK; /* the same rank of every replica stops here */
     if (!in_round(r, t))
         return PP_OK;
@@ -55,16 +55,16 @@ static PpStatus transfer(Rank *r, const Op *op, const Transfer *t)
     case DO_FINISH: return links_finish(l, t->first, t->count);
     case DO_ADD:
     case DO_ADD_OWN:
-        if (!r->stopped || t->kind == DO_ADD_OWN)
+        if (!r->now.stopped || t->kind == DO_ADD_OWN)
             d->op->add(d, d->current, t->to, t->from, t->bytes / st_dtype_size(t->dtype), t->dtype);
         return PP_OK;
-    case DO_MEMBERS: return members_sum(r, t, r->plan.slots + op->work);
+    case DO_MEMBERS: return members_sum(r, t, r->plan.at.slots + op->work);
     case DO_COPY:
-        if (!r->stopped)
+        if (!r->now.stopped)
             d->op->copy(d, d->current, t->to, t->from, t->bytes);
         return PP_OK;
     case DO_ROUND:
-        if (!r->stopped)
+        if (!r->now.stopped)
             half_copy(r, t->local, t->param);
         return PP_OK;
     case DO_LEAVE: shards_leave(r, t->local, -1); return PP_OK;
@@ -79,14 +79,15 @@ static void copy_stash(Rank *r, const Op *op)
     const PpStage *st = rs->st;
     int m = op->a.microbatch, number = (int)(op - r->plan.op), out = op->a.type == SA_OFFLOAD;
     int64_t at = rs->stored[m];
-    if (r->stopped)
+    if (r->now.stopped)
         return;
-    store_copy(r->store, number, out, at, (out ? rs->stash : rs->stash_kept)[m], st->bytes_stash);
-    at += align_up(st->bytes_stash);
+    store_copy(r->away.stash, number, out, at, (out ? rs->stash : rs->stash_kept)[m],
+               st->bytes.stash);
+    at += align_up(st->bytes.stash);
     for (int k = 0; k < st->n_again; k++) {
         if (op->again >> k & 1)
             continue;
-        store_copy(r->store, number, out, at,
+        store_copy(r->away.stash, number, out, at,
                    (out ? rs->part : rs->part_kept)[(int64_t)m * st->n_again + k],
                    st->again[k].bytes);
         at += align_up(st->again[k].bytes);
@@ -109,7 +110,7 @@ static int adds_up(const SchedAction *a)
 
 static int computes(const Op *op) { return sched_is_compute(op->a.type); }
 
-static int last_pass(const Rank *r) { return (r->pass + 1) % r->run->data.passes == 0; }
+static int last_pass(const Rank *r) { return (r->now.pass + 1) % r->run->data.passes == 0; }
 
 /* ---- sums over replicas (plan/replicas.c) ---- */
 
@@ -129,8 +130,8 @@ static void end_sums(Rank *r, int local, int64_t step)
     double now = pp_now();
     own->summing = 0;
     if (!r->host) /* a device's turns are only enqueued here */
-        trace_sums(&r->trace, exec_turn(r, step), r->plan.stage[local].st->index, own->began, now,
-                   own->beside);
+        trace_sums(&r->report.trace, exec_turn(r, step), r->plan.stage[local].st->index, own->began,
+                   now, own->beside);
     for (int l = 0; l < r->plan.n_stage; l++)
         if (r->stage[l].summing)
             r->stage[l].began = now;
@@ -141,7 +142,7 @@ static PpStatus take_turn(Rank *r, int local, int64_t step, int between)
 {
     double start = pp_now();
     const StagePlan *rs = &r->plan.stage[local];
-    const int *turn = &r->plan.turn[rs->turn + r->stage[local].turns++];
+    const int *turn = &r->plan.turns.at[rs->turn + r->stage[local].turns++];
     for (int i = turn[0]; i < turn[1]; i++)
         TRY(transfer(r, NULL, &r->plan.transfer[i]));
     r->stage[local].beside += between ? pp_now() - start : 0;
@@ -153,7 +154,7 @@ static PpStatus take_turn(Rank *r, int local, int64_t step, int between)
 /* Is all there that the stage's next turn waits for? */
 static PpStatus may_take(Rank *r, int local, int *may)
 {
-    const int *turn = &r->plan.turn[r->plan.stage[local].turn + r->stage[local].turns];
+    const int *turn = &r->plan.turns.at[r->plan.stage[local].turn + r->stage[local].turns];
     *may = 1;
     for (int i = turn[0]; i < turn[1] && *may; i++) {
         const Transfer *t = &r->plan.transfer[i];
@@ -187,7 +188,7 @@ static PpStatus run_op(Rank *r, const Op *op, int64_t step)
     if (!last_pass(r) && adds_up(&op->a))
         return PP_OK;
     if (op->shard || op->a.type == SA_UNSHARD || op->a.type == SA_RESHARD ||
-        (r->home && computes(op)))
+        (r->away.home && computes(op)))
         shards_op(r, op);
     else if (op->count && adds_up(&op->a) && op->a.type != SA_RECV_GP)
         home_settle(r, op);
@@ -197,9 +198,9 @@ static PpStatus run_op(Rank *r, const Op *op, int64_t step)
         copy_stash(r, op);
     const StagePlan *rs = op->local >= 0 ? &r->plan.stage[op->local] : NULL;
     if (op->a.type == SA_WAIT_REDUCE_GRAD && rs->n_turn) /* await() has taken them */
-        from = r->plan.turn[rs->turn + rs->n_turn];
-    TRY(r->home && op->a.type == SA_UNSHARD ? home_transfers(r, op, transfers)
-                                            : transfers(r, op, from));
+        from = r->plan.turns.at[rs->turn + rs->n_turn];
+    TRY(r->away.home && op->a.type == SA_UNSHARD ? home_transfers(r, op, transfers)
+                                                 : transfers(r, op, from));
     if (op->a.type == SA_REDUCE_GRAD && rs->n_turn)
         begin_sums(r, op->local);
     return PP_OK;
@@ -222,23 +223,23 @@ static PpStatus await(Rank *r, const Op *op, int64_t step)
         TRY(take_turn(r, op->local, step, 0));
     for (int i = op->await_first; i < op->await_first + op->await_count; i++)
         TRY(links_finish(&r->links[AXIS_PIPE], r->plan.await[i], 1));
-    if (computes(op) && r->home && !r->stopped)
+    if (computes(op) && r->away.home && !r->now.stopped)
         home_await(r, op);
     if (computes(op))
         TRY(transfers(r, op, op->first));
-    return op->copy >= 0 && !r->stopped ? store_wait(r->store, op->copy) : PP_OK;
+    return op->copy >= 0 && !r->now.stopped ? store_wait(r->away.stash, op->copy) : PP_OK;
 }
 
 /* Microbatch-chunks alive, as they really come and go. */
 static void count_live(Rank *r, const Op *op)
 {
-    if (r->stopped || (op->local >= 0 && r->plan.stage[op->local].st->minibatch))
+    if (r->now.stopped || (op->local >= 0 && r->plan.stage[op->local].st->minibatch))
         return;
     int whole = op->again == SCHED_WHOLE;
-    r->live += op->a.type == SA_F || (op->a.type == SA_R && whole) || op->a.type == SA_FETCH;
-    r->live_most = r->live > r->live_most ? r->live : r->live_most;
-    r->live -= op->a.type == SA_B || op->a.type == SA_W || (op->a.type == SA_F && whole) ||
-               op->a.type == SA_WAIT_OFFLOAD;
+    r->now.live += op->a.type == SA_F || (op->a.type == SA_R && whole) || op->a.type == SA_FETCH;
+    r->now.live_most = r->now.live > r->now.live_most ? r->now.live : r->now.live_most;
+    r->now.live -= op->a.type == SA_B || op->a.type == SA_W || (op->a.type == SA_F && whole) ||
+                   op->a.type == SA_WAIT_OFFLOAD;
 }
 
 typedef struct {
@@ -273,16 +274,16 @@ static PpStatus run_one(Rank *r, const Op *op, int64_t step, Span *span)
     if (r->host && op->local >= 0)
         device_switch(&r->dev, op->local);
     host_mark(r, step, k, 0);
-    watchdog_note(r->watchdog, r->watched + k, WATCH_WAITS);
+    watchdog_note(r->watch.dog, r->watch.first + k, WATCH_WAITS);
     TRY(await(r, op, step));
-    watchdog_note(r->watchdog, r->watched + k, WATCH_RUNS);
+    watchdog_note(r->watch.dog, r->watch.first + k, WATCH_RUNS);
     if (waited)
         t1 = stamp(span);
     host_mark(r, step, k, 1);
     double begun = pp_now(), met = waited_for_members(r, op);
     TRY(run_op(r, op, step));
-    r->busy += computes(op) ? pp_now() - begun : 0;
-    watchdog_note(r->watchdog, r->watched + k, WATCH_DONE);
+    r->report.busy += computes(op) ? pp_now() - begun : 0;
+    watchdog_note(r->watch.dog, r->watch.first + k, WATCH_DONE);
     host_mark(r, step, k, 2);
     span_set(r, op, span, t0, t1, stamp(span), met);
     count_live(r, op);
@@ -313,9 +314,9 @@ static PpStatus run_both(Rank *r, const Op *op, int64_t step, Span *first, Span 
 {
     Half half = {r, &op[0], step, PP_OK, 0, 0, *first};
     double t0 = stamp(first), met[2] = {waited_for_members(r, op), waited_for_members(r, op + 1)};
-    watchdog_note(r->watchdog, r->watched + (int)(op - r->plan.op), WATCH_WAITS);
+    watchdog_note(r->watch.dog, r->watch.first + (int)(op - r->plan.op), WATCH_WAITS);
     TRY(await(r, &op[0], step));
-    watchdog_note(r->watchdog, r->watched + (int)(op - r->plan.op), WATCH_RUNS);
+    watchdog_note(r->watch.dog, r->watch.first + (int)(op - r->plan.op), WATCH_RUNS);
     double begun = pp_now();
     overlap_thread_start(r->overlap, run_half, &half);
     double t1 = stamp(second), t2 = t1;
@@ -326,7 +327,7 @@ static PpStatus run_both(Rank *r, const Op *op, int64_t step, Span *first, Span 
         s = run_op(r, &op[1], step);
     double t3 = stamp(second);
     overlap_thread_join(r->overlap);
-    r->busy += pp_now() - begun;
+    r->report.busy += pp_now() - begun;
     TRY(s);
     TRY(half.status);
     span_set(r, &op[0], first, t0, half.starts, half.ends, met[0]);
@@ -394,16 +395,17 @@ void exec_begin(Rank *r)
         /* else before the first backward */
         if (r->plan.stage[l].grad && !r->plan.ask.page && !r->plan.grads_go)
             r->dev.op->zero(&r->dev, r->dev.current, r->plan.stage[l].grad,
-                            r->plan.stage[l].st->bytes_grad);
+                            r->plan.stage[l].st->bytes.grad);
     for (int l = 0; l < r->plan.n_stage; l++)
         r->stage[l].bad = 0;
-    if (r->pass == 0)
+    if (r->now.pass == 0)
         share_here(r);
 }
 
 static PpStatus run(Rank *r, const Op *op, int64_t step, double *span, int both)
 {
-    Span at = {span, r->trace.zero}, next = {span ? span + SPAN : NULL, r->trace.zero};
+    Span at = {span, r->report.trace.zero},
+         next = {span ? span + SPAN : NULL, r->report.trace.zero};
     if (both)
         TRY(r->host ? run_forked(r, op, step) : run_both(r, op, step, &at, &next));
     else
@@ -425,15 +427,15 @@ static void trace_copies(Rank *r, double *span)
         Span at = {span + SPAN * (ptrdiff_t)k, 0};
         const Op *op = &r->plan.op[k];
         double begin, end;
-        store_span(r->store, k, &begin, &end);
-        span_set(r, op, &at, begin - r->trace.zero, begin - r->trace.zero, end - r->trace.zero,
-                 waited_for_members(r, op));
+        store_span(r->away.stash, k, &begin, &end);
+        span_set(r, op, &at, begin - r->report.trace.zero, begin - r->report.trace.zero,
+                 end - r->report.trace.zero, waited_for_members(r, op));
     }
 }
 
 PpStatus exec_gather(Rank *r)
 {
-    for (int i = r->plan.gather; i < r->plan.gather + r->plan.n_gather; i++)
+    for (int i = r->plan.gather.first; i < r->plan.gather.first + r->plan.gather.n; i++)
         TRY(transfer(r, NULL, &r->plan.transfer[i]));
     return PP_OK;
 }
@@ -442,15 +444,15 @@ PpStatus exec_pass(Rank *r, int64_t step)
 {
     const Plan *p = &r->plan;
     double begun = pp_now();
-    r->gathered = r->taken = 0;
+    r->now.gathered = r->now.taken = 0;
     host_begin(r);
     /* A device's times come from its events */
-    double *span = r->host ? NULL : trace_of(&r->trace, exec_turn(r, step));
+    double *span = r->host ? NULL : trace_of(&r->report.trace, exec_turn(r, step));
     for (int k = 0; k < p->n_op; k++) {
         const Op *op = &p->op[k];
-        if (r->run->until && k >= r->run->until[r->pipe.rank])
-            r->stopped = 1;
-        int both = op->together && !r->stopped;
+        if (r->run->until && k >= r->run->until[r->along[AXIS_PIPE].rank])
+            r->now.stopped = 1;
+        int both = op->together && !r->now.stopped;
         PpStatus s = run(r, op, step, span ? span + SPAN * k : NULL, both);
         if (s != PP_OK)
             return failed(r, op, s);
@@ -458,11 +460,11 @@ PpStatus exec_pass(Rank *r, int64_t step)
     }
     home_settle(r, p->op + p->n_op);
     shards_row_ends(r);
-    watchdog_note(r->watchdog, r->watched + p->n_op, WATCH_WAITS);
-    trace_copies(r, r->stopped ? NULL : span);
+    watchdog_note(r->watch.dog, r->watch.first + p->n_op, WATCH_WAITS);
+    trace_copies(r, r->now.stopped ? NULL : span);
     for (int x = 0; x < AXES; x++)
         if (r->links[x].op)
             TRY(links_finish_all(&r->links[x]));
-    r->passes += pp_now() - begun;
+    r->report.passes += pp_now() - begun;
     return PP_OK;
 }

@@ -37,7 +37,7 @@ typedef struct Run {
     int *until;         /* --until: per rank, actions to run; NULL */
     char arithmetic[200]; /* what bits depend on beside options: instructions, libraries */
     char chosen[400];   /* --schedule auto: what it chose and why; "" */
-    int *output_wanted; /* per model output: index into opt->output, or -1 */
+    int *output_wanted; /* per model output: index into opt->data.output, or -1 */
     struct Run *evaluation; /* --eval-data; NULL: none */
 } Run;
 
@@ -93,64 +93,76 @@ typedef struct {
 typedef struct Rank {
     const Run *run;
     Pool pool; /* what it has taken, but for its plan's */
-    /* All ranks; its pipeline; the ranks of the same number in all replicas of the pipeline; its
-     * members.  Of the first two those of the same member */
-    Group group, pipe, peers, members;
+    /* All ranks; those along each axis of it: its pipeline; the ranks of the same number in all
+     * replicas of the pipeline; its members.  Of the first two those of the same member */
+    Group group, along[AXES];
     int replica, member;
-    Data data; /* run->data with the microbatches of its replica */
+    int threads; /* of OpenMP */
+    Data data;   /* run->data with the microbatches of its replica */
     Device dev;
     Plan plan;
     Links links[AXES];
     Feed feed;
     Results results;
-    Trace trace;
-    Log log;
-    HostCopy files;         /* tensors from and to files */
-    Watchdog *watchdog;     /* NULL: none */
-    int watched;            /* the number that its first op has there */
+    struct {
+        Log log;
+        Trace trace;
+        MemoryReport memory;
+        double busy, passes; /* of a step: as WORD_BUSY and WORD_PASSES */
+    } report;
+    HostCopy files; /* tensors from and to files */
+    struct {
+        Watchdog *dog; /* NULL: none */
+        int first;     /* the number that its first op has there */
+    } watch;
     struct Rank *evaluation; /* of run->evaluation; NULL: none */
-    char *room; /* of an evaluation: its arena, NULL where that lies in the training's */
-    Saver *saver;           /* NULL: no checkpoints */
-    Sampler *sampler;       /* NULL: no tokens are drawn */
-    int ends;               /* asked by a signal: not all steps run */
-    int64_t updates, saved; /* of the optimizer; the step of the newest checkpoint */
-    HostSide *host;         /* NULL on the CPU */
-    Store *store;    /* what is not on the device all the time; NULL: all is */
-    Mapped mapped;   /* --offload params: parameters, gradients, optimizer state */
-    Store *home;       /* the same beside a device */
-    ShardCount shards; /* of either */
+    struct {
+        Saver *saver;    /* NULL: no checkpoints */
+        Held held;       /* until all ranks have tried where they will write */
+        int64_t updates; /* of the optimizer */
+        int64_t step;    /* of the newest checkpoint */
+        int ends;        /* asked by a signal: not all steps run */
+    } save;
+    Sampler *sampler; /* NULL: no tokens are drawn */
+    HostSide *host;   /* NULL on the CPU */
+    struct {
+        Store *stash;     /* what is not on the device all the time; NULL: all is */
+        Mapped file;      /* --offload params: parameters, gradients, optimizer state */
+        Store *home;      /* the same beside a device */
+        ShardCount count; /* of either */
+    } away;
     OverlapThread *overlap; /* NULL: compounds run one half after the other, or in streams */
     StageRun *stage;
     /* Per stage; the first one's serves all, unless two run at the same time */
     PpLibrary *library;
-    DeviceParam *params;
-    int n_params;
-    MemoryReport memory;
-    Held held;           /* until all ranks have tried where they will write */
-    int threads;         /* of OpenMP */
-    int pass; /* of the step, from 0: --accumulate, for each of its groups */
-    double busy, passes; /* of a step: as WORD_BUSY and WORD_PASSES */
-    int live, live_most; /* microbatch-chunks alive: now, and the most there were */
-    LossScale scale;     /* of the loss, in the step that runs */
-    int gathered, taken; /* microbatches that came to a loss over all of them, and that left it */
-    Seek seek;           /* on: the step runs once more */
-    char *statistics;    /* running ones before the step; NULL: not kept */
-    int stopped;         /* --until: computations are over, messages still flow */
+    struct {
+        DeviceParam *at;
+        int n;
+    } params;
+    struct {
+        int pass;            /* of the step, from 0: --accumulate, for each of its groups */
+        int live, live_most; /* microbatch-chunks alive: now, and the most there were */
+        LossScale scale;     /* of the loss */
+        int gathered, taken; /* microbatches that came to a loss over all of them, and left it */
+        Seek seek;           /* on: the step runs once more */
+        char *statistics;    /* running ones before the step; NULL: not kept */
+        int stopped;         /* --until: computations are over, messages still flow */
+    } now;                   /* of the step that runs */
 } Rank;
 
 /* A pass's number in the run, for --trace. */
 static inline int64_t exec_turn(const Rank *r, int64_t step)
 {
-    return (step - r->run->data.start.step) * data_passes(&r->run->data) + r->pass;
+    return (step - r->run->data.start.step) * data_passes(&r->run->data) + r->now.pass;
 }
 
 /* Of the replica's groups of a step the one that runs, from 0 (--groups). */
-static inline int exec_round(const Rank *r) { return r->pass / r->run->data.passes; }
+static inline int exec_round(const Rank *r) { return r->now.pass / r->run->data.passes; }
 
 /* A microbatch's number in the step, of whose passes the rank runs one. */
 static inline int exec_in_step(const Rank *r, int m)
 {
-    return r->pass * r->run->data.microbatches + m;
+    return r->now.pass * r->run->data.microbatches + m;
 }
 
 /* Whether this rank prints and writes what all replicas and members have alike. */
@@ -168,14 +180,14 @@ static inline ParamBlock param_block(const Rank *r, int local)
     char *at = r->stage[local].window;
     if (!at)
         return (ParamBlock){rs->param, rs->half, rs->grad};
-    return (ParamBlock){at, rs->st->bytes_half ? at + align_up(rs->st->bytes_param) : NULL,
-                        r->home ? at + values_bytes(rs->st) : rs->grad};
+    return (ParamBlock){at, rs->st->bytes.half ? at + align_up(rs->st->bytes.param) : NULL,
+                        r->away.home ? at + values_bytes(rs->st) : rs->grad};
 }
 
 /* Sets gradients to zero, in a group's first pass. */
 static inline int shards_fresh(const Rank *r, const Op *op)
 {
-    return (op->shard & SHARD_FRESH) && r->pass % r->run->data.passes == 0;
+    return (op->shard & SHARD_FRESH) && r->now.pass % r->run->data.passes == 0;
 }
 
 /* machine.c */
@@ -254,7 +266,6 @@ PpStatus devices_open(Rank *r, int overlap);
 LocalHub **hubs_new(const Run *run); /* NULL: no memory */
 void hubs_free(LocalHub **hub, const Run *run);
 void hubs_groups(Rank *r, LocalHub **hub, int number);
-Group *rank_group(Rank *r, int axis);
 /* its links along one; like: whose device and options they go by */
 PpStatus rank_links(Rank *r, const Rank *like, int axis);
 PpStatus groups_open(Rank *r); /* all ranks call it */
@@ -301,7 +312,8 @@ PpStatus sample_step(Rank *r, int64_t step); /* all ranks call it: the next toke
 PpStatus exec_gather(Rank *r); /* divided: after the update, all parameters on all replicas */
 /* Of a group: gradients 0; of a step's first one: copies of parameters */
 void exec_begin(Rank *r);
-PpStatus exec_pass(Rank *r, int64_t step); /* the schedule once, for the microbatches of r->pass */
+PpStatus exec_pass(Rank *r,
+                   int64_t step); /* the schedule once, for the microbatches of r->now.pass */
 /* A parameter rounded into its half copy, where it has one, in the current stream */
 void half_copy(Rank *r, int local, int param);
 
@@ -385,7 +397,7 @@ void overlap_thread_join(OverlapThread *t);
 /* With --on-nonfinite skip, running statistics: kept before a step, back: as they were before it */
 PpStatus finite_statistics(Rank *r, int back);
 /* All ranks call it: should the step run once more, to find the first value that is not finite?
- * Then r->seek is on, and *again 1, on all ranks. */
+ * Then r->now.seek is on, and *again 1, on all ranks. */
 PpStatus finite_again(Rank *r, const StepLog *s, int *again);
 /* All ranks call it: says why and returns PP_ERR_FINITE, or with --on-nonfinite skip says it and
  * lets the run go on, unless parameters are what is not finite */

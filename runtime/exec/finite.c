@@ -39,7 +39,7 @@ static int all_finite(Rank *r, const RankParam *q)
     int64_t bad = 0, lowest = 0;
     int dtype = q->p->t.dtype, whole = q->value != NULL;
     for (int k = 0; k < (whole ? 1 : q->n_piece); k++) {
-        const Piece *piece = whole ? NULL : &r->plan.piece[q->piece + k];
+        const Piece *piece = whole ? NULL : &r->plan.pieces.at[q->piece + k];
         int64_t bytes = whole ? q->p->t.bytes : piece->bytes;
         const void *p = host_copy(&r->files, whole ? q->value : piece->value, bytes);
         for (int64_t i = 0; dtype == PP_F32 && i < bytes / 4; i++)
@@ -58,13 +58,13 @@ static void look_at_data(const Rank *r, int64_t step, Cause *t)
     for (int i = run->model->n_input; i-- > 0;)
         for (int m = run->data.microbatches; m-- > 0 && r->feed.host[i];) {
             const PpTensor *in = &run->model->input[i];
-            if (!any_nan(r->feed.host[i] + m * r->plan.input_stride[i], in->dtype,
+            if (!any_nan(r->feed.host[i] + m * r->plan.data.stride[i], in->dtype,
                          tensor_bytes(run->model, in,
                                       data_computed(&r->data, step, exec_in_step(r, m)),
                                       r->feed.length[m])))
                 continue;
             t->input = i;
-            t->input_microbatch = r->pass * run->data.microbatches + m;
+            t->input_microbatch = r->now.pass * run->data.microbatches + m;
         }
 }
 
@@ -74,8 +74,8 @@ static Cause look(Rank *r, int64_t step, int statistics)
 {
     const Run *run = r->run;
     Cause t = {.stage = -1, .microbatch = -1, .input = -1};
-    memcpy(t.seen, r->seek.seen, sizeof t.seen);
-    t.gradient = r->seek.gradient;
+    memcpy(t.seen, r->now.seek.seen, sizeof t.seen);
+    t.gradient = r->now.seek.gradient;
     look_at_data(r, step, &t);
     for (int l = 0; l < r->plan.n_stage; l++)
         for (int k = 0; k < r->plan.stage[l].st->n_param; k++) {
@@ -87,7 +87,7 @@ static Cause look(Rank *r, int64_t step, int statistics)
             t.stage = stage;
             snprintf(t.name, sizeof t.name, "%s", q->p->t.name);
         }
-    if (run->model->loss_stage >= 0 && r->plan.local_of[run->model->loss_stage] >= 0)
+    if (run->model->loss.stage >= 0 && r->plan.local_of[run->model->loss.stage] >= 0)
         for (int m = data_chunks(&run->data); m-- > 0;)
             if (!isfinite(r->results.loss[m]))
                 t.microbatch = m;
@@ -141,7 +141,7 @@ static void report_text(char *to, size_t n, const Rank *r, const StepLog *s, con
     const char *what = bad_loss ? "loss" : "gradient's norm";
     double number = bad_loss ? s->loss : s->grad_norm,
            value = isnan(number) ? fabs(number) : number;
-    const PpParam *q = bad_loss ? NULL : r->seek.param;
+    const PpParam *q = bad_loss ? NULL : r->now.seek.param;
     char replica[40] = "";
     if (r->run->replicas > 1)
         snprintf(replica, sizeof replica, " of replica %d", t->gradient.replica);
@@ -162,11 +162,11 @@ static void report_text(char *to, size_t n, const Rank *r, const StepLog *s, con
                  gradient_name(r->run->model->stage[t->gradient.stage], &t->gradient),
                  t->gradient.stage);
     else if (q)
-        snprintf(to, n, ": that of '%s' in stage %d first", q->t.name, r->seek.stage);
-    else if (t->microbatch >= 0 && r->seek.on && first_seen(t))
+        snprintf(to, n, ": that of '%s' in stage %d first", q->t.name, r->now.seek.stage);
+    else if (t->microbatch >= 0 && r->now.seek.on && first_seen(t))
         snprintf(to, n, ": in microbatch %d %s, in stage %d, is the first value not to be finite",
                  t->microbatch,
-                 r->run->model->stage[first_seen(t)->stage]->kept[first_seen(t)->kept].name,
+                 r->run->model->stage[first_seen(t)->stage]->look.kept[first_seen(t)->kept].name,
                  first_seen(t)->stage);
     else if (t->microbatch >= 0)
         snprintf(to, n, ": microbatch %d first; the parameters are finite", t->microbatch);
@@ -218,13 +218,13 @@ static PpStatus look_everywhere(Rank *r, int64_t step, int statistics, Cause *fo
 PpStatus finite_statistics(Rank *r, int back)
 {
     int64_t n = 0;
-    if (strcmp(r->run->opt->on_nonfinite, "skip") != 0)
+    if (strcmp(r->run->opt->train.on_nonfinite, "skip") != 0)
         return PP_OK;
     for (int l = 0; l < r->plan.n_stage; l++)
         n += stats_bytes(r->plan.stage[l].st);
-    if (!r->statistics)
-        TRY(pp_take(&r->pool, &r->statistics, n, 1));
-    char *at = r->statistics;
+    if (!r->now.statistics)
+        TRY(pp_take(&r->pool, &r->now.statistics, n, 1));
+    char *at = r->now.statistics;
     for (int l = 0; l < r->plan.n_stage; l++)
         for (int k = 0; k < r->plan.stage[l].st->n_param; k++) {
             const RankParam *q = &r->plan.stage[l].rp[k];
@@ -243,12 +243,12 @@ PpStatus finite_again(Rank *r, const StepLog *s, int *again)
 {
     Cause t;
     int gradient = isfinite(s->loss) != 0;
-    r->seek = (Seek){.seen = {{-1, -1}, {-1, -1}}, .gradient.stage = -1};
-    r->seek.param = first_gradient(r, &r->seek.stage);
+    r->now.seek = (Seek){.seen = {{-1, -1}, {-1, -1}}, .gradient.stage = -1};
+    r->now.seek.param = first_gradient(r, &r->now.seek.stage);
     TRY(look_everywhere(r, s->step - 1, r->run->opt->mode != MODE_TRAIN, &t));
-    *again = r->seek.on = !s->skipped && r->run->opt->mode == MODE_TRAIN && t.stage < 0 &&
-                          t.input < 0 && (gradient || t.microbatch >= 0);
-    r->seek.microbatch = gradient ? -1 : t.microbatch;
+    *again = r->now.seek.on = !s->skipped && r->run->opt->mode == MODE_TRAIN && t.stage < 0 &&
+                              t.input < 0 && (gradient || t.microbatch >= 0);
+    r->now.seek.microbatch = gradient ? -1 : t.microbatch;
     return PP_OK;
 }
 

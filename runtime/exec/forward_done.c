@@ -17,6 +17,6 @@ void forward_done(Rank *r, int stage, int m, int64_t step)
         if (st->output[o].model_output >= 0 && r->results.output[st->output[o].model_output])
             results_take(&r->results, &st->output[o], out[o], exec_in_step(r, m), r->feed.length[m],
                          step);
-    if (st->index == model->loss_stage)
-        results_loss(&r->results, out[model->loss_output], exec_in_step(r, m));
+    if (st->index == model->loss.stage)
+        results_loss(&r->results, out[model->loss.output], exec_in_step(r, m));
 }

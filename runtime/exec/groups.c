@@ -41,20 +41,15 @@ static int is_made(const Run *run, int axis)
     return !is_whole(run, axis) && (axis == AXIS_PIPE || along(run, 0, axis).ranks > 1);
 }
 
-Group *rank_group(Rank *r, int axis)
-{
-    return axis == AXIS_PIPE ? &r->pipe : axis == AXIS_PEERS ? &r->peers : &r->members;
-}
-
 PpStatus rank_links(Rank *r, const Rank *like, int axis)
 {
-    const Links of = {.group = rank_group(r, axis),
+    const Links of = {.group = &r->along[axis],
                       .world = &r->group,
                       .axis = axis,
                       .dev = &r->dev,
                       .plan = &r->plan};
-    return links_open(&r->links[axis], of, on_device(like), like->run->opt->transport,
-                      like->memory.where);
+    return links_open(&r->links[axis], of, on_device(like), like->run->opt->machine.transport,
+                      like->report.memory.where);
 }
 
 /* ---- threads: hub[0] is the run's, then one for each first rank of a group, axis by axis ---- */
@@ -103,7 +98,7 @@ void hubs_groups(Rank *r, LocalHub **hub, int number)
     const Run *run = r->run;
     r->group = local_group(hub[0], number);
     for (int x = 0; x < AXES; x++) {
-        Group *g = rank_group(r, x);
+        Group *g = &r->along[x];
         if (!is_made(run, x))
             continue;
         *g = local_group(hub[hub_number(run, number, x)], along(run, number, x).at);
@@ -121,7 +116,7 @@ PpStatus groups_open(Rank *r)
     r->replica = along(run, number, AXIS_PEERS).at;
     r->member = along(run, number, AXIS_MEMBERS).at;
     for (int x = 0; x < AXES; x++) {
-        Group *g = rank_group(r, x);
+        Group *g = &r->along[x];
         int first = first_of(run, number, x);
         if (is_whole(run, x))
             *g = r->group;
@@ -140,5 +135,5 @@ void groups_close(Rank *r)
 {
     for (int x = 0; x < AXES && r->group.processes; x++)
         if (is_made(r->run, x))
-            mpi_part_close(rank_group(r, x));
+            mpi_part_close(&r->along[x]);
 }

@@ -29,9 +29,10 @@ static void copy(Rank *r, int local, int out, char *home, char *here, int64_t by
 {
     if (bytes <= 0)
         return;
-    store_copy(r->home, number(r, local, out), out, home - store_memory(r->home), here, bytes);
+    store_copy(r->away.home, number(r, local, out), out, home - store_memory(r->away.home), here,
+               bytes);
     *(out ? &r->stage[local].going : &r->stage[local].coming) = 1;
-    *(out ? &r->shards.went : &r->shards.came) += bytes;
+    *(out ? &r->away.count.went : &r->away.count.came) += bytes;
 }
 
 PpStatus home_open(Rank *r)
@@ -40,8 +41,8 @@ PpStatus home_open(Rank *r)
                    .copies = 2 * r->plan.n_stage,
                    .rank = r->group.rank,
                    .option = "--offload params"};
-    TRY(store_open(&r->home, &r->dev, 1, &w));
-    memset(store_memory(r->home), 0, (size_t)w.bytes);
+    TRY(store_open(&r->away.home, &r->dev, 1, &w));
+    memset(store_memory(r->away.home), 0, (size_t)w.bytes);
     return PP_OK;
 }
 
@@ -59,15 +60,15 @@ static int is_awaited(const Rank *r, const Op *op)
 static void bring(Rank *r, const Op *op)
 {
     const StagePlan *rs = &r->plan.stage[op->local];
-    char *at = r->plan.window + op->window;
+    char *at = r->plan.at.window + op->window;
     int fresh = shards_fresh(r, op), divided = r->plan.ask.zero == 3;
     r->stage[op->local].late = NULL;
     r->stage[op->local].window = at;
-    r->shards.gathers += divided;
-    r->shards.came += divided ? kept_bytes(&r->plan, rs) : 0;
+    r->away.count.gathers += divided;
+    r->away.count.came += divided ? kept_bytes(&r->plan, rs) : 0;
     copy(r, op->local, 0, rs->param, at, divided ? 0 : values_bytes(rs->st));
     if ((op->shard & SHARD_GRADS) && !fresh)
-        copy(r, op->local, 0, rs->grad, at + values_bytes(rs->st), rs->st->bytes_grad);
+        copy(r, op->local, 0, rs->grad, at + values_bytes(rs->st), rs->st->bytes.grad);
 }
 
 static int is_backward(const Op *op)
@@ -80,7 +81,7 @@ static void return_gradients(Rank *r, int local)
     StageRun *own = &r->stage[local];
     const StagePlan *rs = &r->plan.stage[local];
     if (own->changed)
-        copy(r, local, 1, rs->grad, param_block(r, local).grad, rs->st->bytes_grad);
+        copy(r, local, 1, rs->grad, param_block(r, local).grad, rs->st->bytes.grad);
     own->changed = 0;
 }
 
@@ -101,7 +102,7 @@ static void send_home(Rank *r, const Op *op)
     if (!own->window)
         return;
     if ((op->shard & SHARD_STATS) && r->plan.ask.zero == 3)
-        r->shards.went += stats_bytes(rs->st);
+        r->away.count.went += stats_bytes(rs->st);
     else if (op->shard & SHARD_STATS)
         return_statistics(r, op->local);
     return_gradients(r, op->local);
@@ -112,7 +113,7 @@ static void wait_for(Rank *r, int local, int out)
 {
     int *open = out ? &r->stage[local].going : &r->stage[local].coming;
     if (*open)
-        store_wait(r->home, number(r, local, out));
+        store_wait(r->away.home, number(r, local, out));
     *open = 0;
 }
 
@@ -122,7 +123,7 @@ PpStatus home_transfers(Rank *r, const Op *op, PpStatus (*run)(Rank *r, const Op
     int current = d->current;
     device_switch(d, STREAM_STORE);
     PpStatus s = run(r, op, op->first);
-    store_note(r->home, number(r, op->local, 0));
+    store_note(r->away.home, number(r, op->local, 0));
     r->stage[op->local].coming = 1;
     d->current = current;
     return s;
@@ -139,7 +140,7 @@ static void before_computing(Rank *r, const Op *op)
 {
     if (shards_fresh(r, op))
         r->dev.op->zero(&r->dev, r->dev.current, param_block(r, op->local).grad,
-                        r->plan.stage[op->local].st->bytes_grad);
+                        r->plan.stage[op->local].st->bytes.grad);
     r->stage[op->local].changed |= is_backward(op) && r->stage[op->local].window;
 }
 
@@ -154,7 +155,7 @@ static int goes_on(const Rank *r, int local, const Op *op)
 
 void home_settle(Rank *r, const Op *op)
 {
-    for (int l = 0; r->home && l < r->plan.n_stage; l++) {
+    for (int l = 0; r->away.home && l < r->plan.n_stage; l++) {
         if (r->stage[l].changed && !goes_on(r, l, op))
             return_gradients(r, l);
         wait_for(r, l, 1);
@@ -165,10 +166,11 @@ void home_op(Rank *r, const Op *op)
 {
     if (op->a.type == SA_RESHARD)
         send_home(r, op);
-    else if (!r->stopped && op->a.type == SA_UNSHARD && r->plan.ask.zero < 3 && is_awaited(r, op))
+    else if (!r->now.stopped && op->a.type == SA_UNSHARD && r->plan.ask.zero < 3 &&
+             is_awaited(r, op))
         r->stage[op->local].late = op;
-    else if (!r->stopped && op->a.type == SA_UNSHARD)
+    else if (!r->now.stopped && op->a.type == SA_UNSHARD)
         bring(r, op);
-    else if (!r->stopped)
+    else if (!r->now.stopped)
         before_computing(r, op);
 }

@@ -40,7 +40,7 @@ static char *part(char *block, int64_t *at, int64_t bytes)
 
 static int64_t norms(const Rank *r)
 {
-    return r->plan.n_block ? r->plan.n_block : r->plan.n_norm;
+    return r->plan.norm.blocks ? r->plan.norm.blocks : r->plan.norm.n;
 }
 
 /* Offsets first, with block NULL, for the bytes; then the places. */
@@ -51,16 +51,16 @@ static int64_t lay_out(Rank *r, char *block)
     HostSide *s = r->host;
     int64_t at = 0;
     for (int i = 0; i < model->n_input; i++)
-        if (r->plan.has_input[i])
+        if (r->plan.data.has_input[i])
             r->feed.host[i] =
                 part(block, &at,
-                     r->plan.input_stride[i] ? r->plan.input_stride[i] * run->data.microbatches
-                                             : model->input[i].bytes);
-    if (r->plan.scale_type)
+                     r->plan.data.stride[i] ? r->plan.data.stride[i] * run->data.microbatches
+                                            : model->input[i].bytes);
+    if (r->plan.data.scale_type)
         r->feed.scale = part(block, &at, (int64_t)PP_ALIGN * run->data.microbatches);
     for (int i = 0; i < model->n_output; i++) {
         s->out_stride[i] = align_up(model->output[i].bytes);
-        if (r->plan.has_output[i])
+        if (r->plan.data.has_output[i])
             s->out[i] = part(block, &at, s->out_stride[i] * run->data.microbatches);
     }
     s->loss = part(block, &at, (int64_t)PP_ALIGN * run->data.microbatches);
@@ -100,10 +100,10 @@ static PpStatus make_events(Rank *r)
         r->stage[l].out_done = d->op->event(d, 0);
         for (int k = 0; k < PP_AT_ONCE; k++)
             r->stage[l].mesh.done[k] =
-                r->plan.stage[l].st->n_collective ? d->op->event(d, 0) : NULL;
+                r->plan.stage[l].st->mesh.n_collective ? d->op->event(d, 0) : NULL;
         d->op->context(d, l, &r->stage[l].handles);
     }
-    if (!r->trace.span)
+    if (!r->report.trace.span)
         return PP_OK;
     TRY(pp_take(&r->pool, &s->mark, 3 * (int64_t)r->plan.n_op, sizeof *s->mark));
     s->zero = d->op->event(d, 1);
@@ -135,12 +135,12 @@ PpStatus host_open(Rank *r)
     TRY(pp_take(&r->pool, &s->ran, run->data.microbatches, 1));
     TRY(pp_take(&r->pool, &s->fed, run->data.microbatches, sizeof *s->fed));
     s->room_bytes = most_bytes(r);
-    r->memory.host = lay_out(r, NULL);
-    s->pinned = r->dev.op->alloc_host(&r->dev, r->memory.host);
+    r->report.memory.host = lay_out(r, NULL);
+    s->pinned = r->dev.op->alloc_host(&r->dev, r->report.memory.host);
     if (!s->pinned)
         return pp_fail(PP_ERR_IO, "%s: no %" PRId64 " bytes of pinned host memory: %s",
-                       pp_rank(r->group.rank).text, r->memory.host, r->dev.op->error());
-    memset(s->pinned, 0, (size_t)r->memory.host);
+                       pp_rank(r->group.rank).text, r->report.memory.host, r->dev.op->error());
+    memset(s->pinned, 0, (size_t)r->report.memory.host);
     lay_out(r, s->pinned);
     TRY(make_events(r));
     r->files.room = s->room;
@@ -181,8 +181,8 @@ void host_close(Rank *r)
 static void feed_scale_of(Rank *r, int m)
 {
     Device *d = &r->dev;
-    if (r->plan.scale_type)
-        d->op->copy(d, STREAM_IN, r->plan.scale + (int64_t)PP_ALIGN * m,
+    if (r->plan.data.scale_type)
+        d->op->copy(d, STREAM_IN, r->plan.at.scale + (int64_t)PP_ALIGN * m,
                     r->feed.scale + (int64_t)PP_ALIGN * m, PP_ALIGN);
     d->op->record(d, STREAM_IN, r->host->fed[m]);
 }
@@ -192,9 +192,9 @@ static void feed_one(Rank *r, int m, int64_t rows)
     const PpPlan *model = r->run->model;
     Device *d = &r->dev;
     for (int i = 0; i < model->n_input; i++) {
-        int64_t at = m * r->plan.input_stride[i];
-        if (r->plan.has_input[i] && (r->plan.input_stride[i] || m == 0))
-            d->op->copy(d, STREAM_IN, r->plan.input[i] + at, r->feed.host[i] + at,
+        int64_t at = m * r->plan.data.stride[i];
+        if (r->plan.data.has_input[i] && (r->plan.data.stride[i] || m == 0))
+            d->op->copy(d, STREAM_IN, r->plan.data.input[i] + at, r->feed.host[i] + at,
                         tensor_bytes(model, &model->input[i], rows, r->feed.length[m]));
     }
     feed_scale_of(r, m);
@@ -206,11 +206,11 @@ void host_feed(Rank *r, int64_t step)
     HostSide *s = r->host;
     int64_t turn = exec_turn(r, step);
     if (turn == 0 && s->zero) {
-        s->begins = pp_now() - r->trace.zero;
+        s->begins = pp_now() - r->report.trace.zero;
         r->dev.op->record(&r->dev, r->dev.current, s->zero);
     }
     if (s->laid != turn)
-        feed_fill(&r->feed, step, r->pass);
+        feed_fill(&r->feed, step, r->now.pass);
     s->laid = turn;
     feed_scale(&r->feed, step); /* the last step may have changed it since the rows were laid */
     int scaled = s->sent_scale != r->feed.loss_scale;
@@ -231,7 +231,7 @@ void host_fed(Rank *r, int m) { r->dev.op->wait(&r->dev, r->dev.current, r->host
 static void lay_next(Rank *r, int64_t step)
 {
     HostSide *s = r->host;
-    int pass = (r->pass + 1) % data_passes(&r->run->data);
+    int pass = (r->now.pass + 1) % data_passes(&r->run->data);
     int64_t next = pass ? step : step + 1;
     /* what sample reads next is not drawn yet */
     if (next >= r->run->data.steps || feed_stays(&r->feed, next) || r->sampler)
@@ -271,7 +271,7 @@ void host_take(Rank *r, int stage, int m, int64_t step)
                 d, STREAM_OUT, s->out[q->model_output] + m * s->out_stride[q->model_output], out[o],
                 tensor_bytes(model, &q->t, data_computed(&r->data, step, exec_in_step(r, m)),
                              r->feed.length[m]));
-        if (st->index == model->loss_stage && o == model->loss_output) {
+        if (st->index == model->loss.stage && o == model->loss.output) {
             d->op->copy(d, STREAM_OUT, s->loss + (int64_t)m * PP_ALIGN, out[o], q->t.bytes);
             s->ran[m] = 1;
         }
@@ -295,8 +295,8 @@ static void take_outputs(Rank *r, int64_t step)
 {
     const Run *run = r->run;
     HostSide *s = r->host;
-    const int before = r->pass * run->data.microbatches;
-    const int64_t *row0 = data_pass(&r->data, step, r->pass);
+    const int before = r->now.pass * run->data.microbatches;
+    const int64_t *row0 = data_pass(&r->data, step, r->now.pass);
     for (int l = 0; l < r->plan.n_stage; l++)
         for (int o = 0; o < r->plan.stage[l].st->n_output; o++) {
             const PpOutput *q = &r->plan.stage[l].st->output[o];
@@ -313,7 +313,7 @@ static void take_outputs(Rank *r, int64_t step)
             results_loss(&r->results, s->loss + (int64_t)m * PP_ALIGN, before + m);
         s->ran[m] = 0;
     }
-    memcpy(r->plan.n_block ? r->results.square : r->results.norm + 1, s->norm,
+    memcpy(r->plan.norm.blocks ? r->results.square : r->results.norm + 1, s->norm,
            (size_t)norms(r) * sizeof(double));
 }
 
@@ -321,19 +321,19 @@ static void take_outputs(Rank *r, int64_t step)
 
 void host_mark(Rank *r, int64_t step, int k, int what)
 {
-    if (r->host && r->host->mark && trace_of(&r->trace, exec_turn(r, step)))
+    if (r->host && r->host->mark && trace_of(&r->report.trace, exec_turn(r, step)))
         r->dev.op->record(&r->dev, r->dev.current, r->host->mark[3 * k + what]);
 }
 
 static void read_marks(Rank *r, int64_t step)
 {
     HostSide *s = r->host;
-    double *span = trace_of(&r->trace, exec_turn(r, step));
+    double *span = trace_of(&r->report.trace, exec_turn(r, step));
     int n = r->run->until ? 0 : r->plan.n_op; /* all of a step, or none */
     for (int k = 0; span && s->mark && k < 3 * n; k++) {
         int type = r->plan.op[k / 3].a.type;
         DeviceEvent e = type == SA_OFFLOAD || type == SA_FETCH
-                            ? store_event(r->store, k / 3, k % 3 == 2)
+                            ? store_event(r->away.stash, k / 3, k % 3 == 2)
                             : s->mark[k];
         span[k / 3 * SPAN + k % 3] = s->begins + r->dev.op->elapsed(&r->dev, s->zero, e);
     }

@@ -32,16 +32,16 @@ static PpStatus wanted_outputs(Run *run)
         run->output_wanted[i] = -1;
         names[i] = p->output[i].name;
     }
-    for (int k = 0; k < o->output.n; k++) {
+    for (int k = 0; k < o->data.output.n; k++) {
         int at = -1;
         for (int i = 0; i < p->n_output; i++)
-            if (!strcmp(names[i], o->output.at[k].name))
+            if (!strcmp(names[i], o->data.output.at[k].name))
                 at = i;
         char meant[200];
-        nearest_text(o->output.at[k].name, names, (size_t)p->n_output, meant, sizeof meant);
+        nearest_text(o->data.output.at[k].name, names, (size_t)p->n_output, meant, sizeof meant);
         if (at < 0)
             return pp_fail(PP_ERR_USAGE, "--output %s: the model has no such output%s",
-                           o->output.at[k].name, meant);
+                           o->data.output.at[k].name, meant);
         run->output_wanted[at] = k;
     }
     return PP_OK;
@@ -62,12 +62,12 @@ static PpStatus prepare(Run *run, Options *o, const Group *world)
     TRY(data_open(&run->data, run->model, o));
     TRY(sample_output(run));
     TRY(data_check(&run->data, world ? world->rank : 0, world ? world->ranks : 1));
-    o->batch = run->data.batch;
-    o->microbatches = run->data.microbatches;
-    o->accumulate = run->data.passes;
-    o->groups = run->data.groups;
-    o->steps = run->data.steps;
-    if (world || (o->mode == MODE_TRAIN && (o->checkpoint || o->resume)))
+    o->data.batch = run->data.batch;
+    o->schedule.microbatches = run->data.microbatches;
+    o->schedule.accumulate = run->data.passes;
+    o->machine.groups = run->data.groups;
+    o->data.steps = run->data.steps;
+    if (world || (o->mode == MODE_TRAIN && (o->save.checkpoint || o->save.resume)))
         data_digest(&run->data);
     TRY(save_resume(run, !world || world->rank == 0));
     TRY(schedule_make(run));
@@ -75,7 +75,7 @@ static PpStatus prepare(Run *run, Options *o, const Group *world)
     if (world && run->evaluation)
         data_digest(&run->evaluation->data);
     TRY(destinations_apart(o, &run->from));
-    if (o->until)
+    if (o->report.until)
         TRY(until_plan(run));
     return PP_OK;
 }
@@ -91,9 +91,9 @@ static PpStatus start(Options *o, int argc, char **argv, const PpPlan *model, Pp
         signals_take();
     launch_begin(rank, saves);
     TRY(parsed);
-    TRY(program_current(model, o->folder));
+    TRY(program_current(model, o->command.folder));
     TRY(devices_choose(o, model, chosen));
-    o->device = device_of(chosen->device)->name;
+    o->machine.device = device_of(chosen->device)->name;
     if (mpi && !mpi_built() && ranks > 1)
         return pp_fail(PP_ERR_USAGE,
                        "started as %d processes, but built without MPI: put mpicc on PATH and run "
@@ -113,7 +113,7 @@ static PpStatus alone(const Options *o, int mpi, int expected, const Group *worl
                        expected, mpi_version());
     const Launcher *by;
     int tasks = launcher_tasks(&by);
-    if (tasks > 1 && (!mpi || world->ranks == 1) && (!o->ranks || getenv(by->each)))
+    if (tasks > 1 && (!mpi || world->ranks == 1) && (!o->machine.ranks || getenv(by->each)))
         return pp_fail(PP_ERR_USAGE, "%s has %d tasks, but there is one process: %s", by->name,
                        tasks, by->remedy);
     return PP_OK;
@@ -165,20 +165,20 @@ static PpStatus agree_threads(Run *run, Group *world)
 /* The pipeline's ranks; 0: one per stage. */
 static PpStatus count_ranks(Run *run, const Options *o, int ranks)
 {
-    int each = o->dp * run->members, pipe = (ranks + each - 1) / each;
+    int each = o->machine.dp * run->members, pipe = (ranks + each - 1) / each;
     int stages = schedule_stages(run->model);
-    run->replicas = o->dp;
+    run->replicas = o->machine.dp;
     run->ranks = ranks / each;
     pp_rank_shape(run->ranks ? run->ranks : stages, run->members);
     if (ranks % each == 0)
         return PP_OK;
     if (run->members == 1)
         return pp_fail(PP_ERR_USAGE, "--dp %d: %d ranks cannot be divided into that many pipelines",
-                       o->dp, ranks);
+                       o->machine.dp, ranks);
     char replicas[40] = "";
     pipe = pipe < stages ? pipe : stages;
-    if (o->dp > 1)
-        snprintf(replicas, sizeof replicas, ", and --dp %d", o->dp);
+    if (o->machine.dp > 1)
+        snprintf(replicas, sizeof replicas, ", and --dp %d", o->machine.dp);
     return pp_fail(
         PP_ERR_USAGE,
         "%d ranks: each stage is divided among %d members (ppsplit --tensor, --sequence, "
@@ -189,7 +189,7 @@ static PpStatus count_ranks(Run *run, const Options *o, int ranks)
 /* world: the processes of mpirun; NULL: there is this one. */
 static PpStatus run_all(Run *run, Options *o, Group *world)
 {
-    int ranks = world ? world->ranks : o->ranks;
+    int ranks = world ? world->ranks : o->machine.ranks;
     run->members = plan_members(run->model);
     PpStatus counted = count_ranks(run, o, ranks);
     run->cores = count_cores(world);
@@ -197,12 +197,13 @@ static PpStatus run_all(Run *run, Options *o, Group *world)
     PpStatus s = world ? same_start(run, world) : PP_OK;
     if (s == PP_OK)
         s = same_arithmetic(run, world);
-    if (s == PP_OK && world && o->ranks && o->ranks != world->ranks)
-        s = pp_fail(PP_ERR_USAGE, "--ranks %d, but there are %d processes", o->ranks, world->ranks);
+    if (s == PP_OK && world && o->machine.ranks && o->machine.ranks != world->ranks)
+        s = pp_fail(PP_ERR_USAGE, "--ranks %d, but there are %d processes", o->machine.ranks,
+                    world->ranks);
     if (s == PP_OK)
         s = counted;
     if (s == PP_OK)
-        s = transport_check(o->transport, world != NULL, run->model->device);
+        s = transport_check(o->machine.transport, world != NULL, run->model->device);
     s = begin_from(run, o, world, s);
     PpStatus agreed = world ? agree_threads(run, world) : PP_OK;
     if (s == PP_OK)

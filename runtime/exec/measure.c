@@ -199,7 +199,7 @@ static PpStatus measure_threads(const Options *o, int ranks, int cores, int thre
     for (int k = 0; k < ranks && s == PP_OK; k++) {
         m[k].group = local_group(hub, k);
         m[k].threads = threads;
-        m[k].folder = o->offload_dir;
+        m[k].folder = o->memory.offload_dir;
     }
     for (; started < ranks && s == PP_OK; started++)
         if (pthread_create(&m[started].thread, NULL, measurer_main, &m[started])) {
@@ -224,14 +224,14 @@ static PpStatus measure_threads(const Options *o, int ranks, int cores, int thre
 PpStatus measure_machine(const Options *o, const PpPlan *model, Group *world, int cores)
 {
     int all = model->n_stage * plan_members(model);
-    int ranks = world ? world->ranks : o->ranks ? o->ranks : all;
+    int ranks = world ? world->ranks : o->machine.ranks ? o->machine.ranks : all;
     int here = world ? world->host_ranks : ranks;
-    int threads = o->threads ? o->threads : cores > here ? cores / here : 1;
+    int threads = o->machine.threads ? o->machine.threads : cores > here ? cores / here : 1;
     if (model->device != PP_CPU)
         return pp_fail(PP_ERR_USAGE, "measure works on the CPU only: --device cpu");
     if (!world)
         return measure_threads(o, ranks, cores, threads);
-    Measurer m = {.group = *world, .threads = threads, .folder = o->offload_dir};
+    Measurer m = {.group = *world, .threads = threads, .folder = o->memory.offload_dir};
     TRY(group_agree(world, measure(&m)));
     if (world->rank == 0)
         print_machine(&m);

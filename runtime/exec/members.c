@@ -12,7 +12,7 @@
 static void note(void *of, int k)
 {
     const Rank *r = of;
-    watchdog_collective(r->watchdog, k);
+    watchdog_collective(r->watch.dog, k);
 }
 
 void meshes_open(Rank *r)
@@ -22,7 +22,7 @@ void meshes_open(Rank *r)
     for (int s = 0; s < model->n_stage; s++) {
         const PpStage *st = plan_as_run(model->stage[s]);
         int l = r->plan.local_of[s];
-        if (l >= 0 && st->n_collective) {
+        if (l >= 0 && st->mesh.n_collective) {
             r->stage[l].mesh = (PpMesh){.links = &r->links[AXIS_MEMBERS],
                                         .model = model,
                                         .st = st,
@@ -33,7 +33,7 @@ void meshes_open(Rank *r)
             memcpy(r->stage[l].mesh.first, r->plan.stage[l].members,
                    sizeof r->stage[l].mesh.first);
         }
-        tag += st->n_collective;
+        tag += st->mesh.n_collective;
     }
 }
 
@@ -54,8 +54,8 @@ PpCtx stage_context(Rank *r, const Op *op, int64_t step)
         .grad = here.grad,
         .constants = rs->constants,
         .half = here.half,
-        .work = r->plan.slots + op->work,
-        .seed = r->run->opt->seed,
+        .work = r->plan.at.slots + op->work,
+        .seed = r->run->opt->data.seed,
         .step = (uint64_t)step,
         .stream = own->handles.stream,
         .blas = own->handles.blas,
@@ -77,12 +77,12 @@ PpStatus members_sum(Rank *r, const Transfer *t, char *work)
 
 PpStatus members_log(Rank *r)
 {
-    int64_t calls = 0, sent = 0, steps = r->log.done - r->log.first;
+    int64_t calls = 0, sent = 0, steps = r->report.log.done - r->report.log.first;
     for (int l = 0; l < r->plan.n_stage; l++) {
         calls += r->stage[l].mesh.calls;
         sent += r->stage[l].mesh.sent;
     }
     return r->run->members > 1 && steps > 0
-               ? log_collectives(&r->log, &r->group, calls / steps, sent / steps)
+               ? log_collectives(&r->report.log, &r->group, calls / steps, sent / steps)
                : PP_OK;
 }

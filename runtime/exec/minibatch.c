@@ -56,7 +56,8 @@ static int wanted(const Rank *r, const PpStage *st)
 {
     int any = r->run->opt->mode != MODE_INFER;
     for (int o = 0; o < st->n_output; o++)
-        any |= st->output[o].model_output >= 0 && r->plan.has_output[st->output[o].model_output];
+        any |=
+            st->output[o].model_output >= 0 && r->plan.data.has_output[st->output[o].model_output];
     return any;
 }
 
@@ -98,7 +99,7 @@ PpStatus minibatch_compute(Rank *r, const Op *op, int64_t step)
     const int64_t *row0 = data_pass(&r->data, step, 0);
     int m = op->a.microbatch, last = run->data.microbatches - 1;
     Rows rows = {NULL,
-                 run->model->minibatch_rows,
+                 run->model->minibatch.rows,
                  row0[last + 1],
                  row0[m],
                  row0[m + 1] - row0[m],
@@ -109,18 +110,18 @@ PpStatus minibatch_compute(Rank *r, const Op *op, int64_t step)
         host_fed(r, m);
         host_held(r, op->local);
     }
-    if (r->stopped || !wanted(r, st))
+    if (r->now.stopped || !wanted(r, st))
         return PP_OK;
     if (op->a.type == SA_F) {
         bring(r, op, &rows);
-        if (r->gathered++ < last)
+        if (r->now.gathered++ < last)
             return PP_OK;
-        (run->opt->mode == MODE_TRAIN ? st->forward : st->infer)(&c);
+        (run->opt->mode == MODE_TRAIN ? st->call.forward : st->call.infer)(&c);
         forward_done(r, op->local, last, step);
     } else if (op->a.type == SA_B && st->has_backward) {
-        if (r->taken == 0)
-            st->backward(&c);
-        take(r, op, &rows, r->taken++ == 0);
+        if (r->now.taken == 0)
+            st->call.backward(&c);
+        take(r, op, &rows, r->now.taken++ == 0);
     }
     return r->stage[op->local].mesh.status;
 }

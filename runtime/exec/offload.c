@@ -24,7 +24,7 @@ PpStatus schedule_bytes(const Run *run, const Schedule *s, int rank, int placed,
         status = plan_build(&p, &ask);
         int64_t all = plan_total(&p);
         *bytes = all > *bytes ? all : *bytes;
-        *moved = p.offloaded;
+        *moved = p.work.offloaded;
         plan_free(&p);
     }
     return status;
@@ -40,8 +40,8 @@ PpStatus offload_lower(Run *run, const SchedNeeds *needs, SchedError *e)
     OffloadRequest ask = {.model = run->model,
                           .schedule = run->sched,
                           .needs = needs,
-                          .time = run->opt->offload_time,
-                          .memory = run->opt->memory,
+                          .time = run->opt->memory.offload_time,
+                          .memory = run->opt->memory.limit,
                           .bytes = bytes_of,
                           .of = run};
     Schedule *rows;

@@ -15,37 +15,37 @@ static int matches(const char *pattern, const char *name)
 
 PpStatus optim_patterns(const Options *o, const PpPlan *model)
 {
-    for (int i = 0; i < o->no_decay.n; i++) {
+    for (int i = 0; i < o->train.no_decay.n; i++) {
         int any = 0;
         for (int s = 0; s < model->n_stage; s++)
             for (int k = 0; k < model->stage[s]->n_param; k++) {
                 const PpParam *p = &model->stage[s]->param[k];
                 for (int j = 0; j < param_names(p) && p->trainable; j++)
-                    any |= matches(o->no_decay.at[i], param_nth(p, j));
+                    any |= matches(o->train.no_decay.at[i], param_nth(p, j));
             }
         if (!any)
             return pp_fail(PP_ERR_USAGE, "--no-decay %s: no parameter that trains has that name",
-                           o->no_decay.at[i]);
+                           o->train.no_decay.at[i]);
     }
     return PP_OK;
 }
 
 static int group_of(const Options *o, const char *name)
 {
-    for (int i = 0; i < o->no_decay.n; i++)
-        if (matches(o->no_decay.at[i], name))
+    for (int i = 0; i < o->train.no_decay.n; i++)
+        if (matches(o->train.no_decay.at[i], name))
             return OPTIM_NO_DECAY;
     return OPTIM_ALL;
 }
 
 int optim_states(const Options *o)
 {
-    return o->mode == MODE_TRAIN ? optimizers[o->optimizer].states : 0;
+    return o->mode == MODE_TRAIN ? optimizers[o->train.optimizer].states : 0;
 }
 
 int optim_count(const Plan *p)
 {
-    int n = p->n_piece;
+    int n = p->pieces.n;
     for (int l = 0; l < p->n_stage; l++)
         for (int k = 0; k < p->stage[l].st->n_param; k++)
             n += !p->stage[l].rp[k].n_piece;
@@ -95,26 +95,26 @@ void optim_list(const Plan *p, const Options *o, DeviceParam *list)
             if (!q->n_piece)
                 *list++ = whole(&p->stage[l], q);
             for (int i = q->piece; i < q->piece + q->n_piece; i++)
-                *list++ = of_piece(p, o, &p->piece[i]);
+                *list++ = of_piece(p, o, &p->pieces.at[i]);
         }
 }
 
 double optim_rate(const Options *o, int64_t step, int64_t steps)
 {
-    return o->mode == MODE_TRAIN ? o->optim.lr * lr_factor(&o->lr, step, steps) : 0;
+    return o->mode == MODE_TRAIN ? o->train.optim.lr * lr_factor(&o->train.lr, step, steps) : 0;
 }
 
 void optim_update(Rank *r, int64_t updates, double lr, double scale)
 {
     Device *d = &r->dev;
     const Options *o = r->run->opt;
-    DeviceUpdate u = {.optimizer = o->optimizer, .scale = scale};
-    OptimOptions now = o->optim;
+    DeviceUpdate u = {.optimizer = o->train.optimizer, .scale = scale};
+    OptimOptions now = o->train.optim;
     now.lr = lr;
-    optimizers[o->optimizer].numbers(&now, updates, u.number[OPTIM_ALL]);
+    optimizers[o->train.optimizer].numbers(&now, updates, u.number[OPTIM_ALL]);
     now.weight_decay = 0;
-    optimizers[o->optimizer].numbers(&now, updates, u.number[OPTIM_NO_DECAY]);
-    if (r->mapped.base)
+    optimizers[o->train.optimizer].numbers(&now, updates, u.number[OPTIM_NO_DECAY]);
+    if (r->away.file.base)
         shards_update(r, &u);
     else
         d->op->update(d, d->current, &u);

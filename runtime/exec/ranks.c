@@ -13,8 +13,8 @@
 static void report_links(Rank *r)
 {
     for (int x = 0; x < AXES; x++)
-        r->memory.host += r->links[x].pinned;
-    snprintf(r->memory.wire, sizeof r->memory.wire, "%s", r->links[AXIS_PIPE].name);
+        r->report.memory.host += r->links[x].pinned;
+    snprintf(r->report.memory.wire, sizeof r->report.memory.wire, "%s", r->links[AXIS_PIPE].name);
 }
 
 static PpStatus prepare_and_run(Rank *r, PpStatus prepared)
@@ -23,13 +23,13 @@ static PpStatus prepare_and_run(Rank *r, PpStatus prepared)
     TRY(group_agree(&r->group, same_everywhere(r)));
     TRY(group_agree(&r->group, groups_open(r)));
     PpStatus ready = group_agree(&r->group, rank_open(r));
-    destinations_release(&r->held);
+    destinations_release(&r->save.held);
     TRY(ready);
     TRY(group_agree(&r->group, evaluation_open(r)));
     const Run *run = r->run;
-    TRY(group_agree(&r->group, log_open(&r->log, run->opt, &r->group, &run->data)));
+    TRY(group_agree(&r->group, log_open(&r->report.log, run->opt, &r->group, &run->data)));
     for (int x = 0; x < AXES; x++)
-        if (x == AXIS_PIPE || rank_group(r, x)->ranks > 1)
+        if (x == AXIS_PIPE || r->along[x].ranks > 1)
             TRY(rank_links(r, r, x));
     report_links(r);
     TRY(evaluation_links(r));
@@ -41,22 +41,22 @@ static PpStatus prepare_and_run(Rank *r, PpStatus prepared)
                               .mpi = r->group.processes ? mpi_version() : NULL,
                               .blas = gemm_library(),
                               .resumed_from = run->from.path};
-    TRY(log_config(&r->log, &r->group, &config, &r->memory));
-    log_chosen(&r->log, run->chosen);
+    TRY(log_config(&r->report.log, &r->group, &config, &r->report.memory));
+    log_chosen(&r->report.log, run->chosen);
     begin_said(r);
-    log_resumed(&r->log, &run->from, run->data.start.step);
-    TRY(log_memory(&r->log, &r->group, run->sched, run->members, &r->memory));
+    log_resumed(&r->report.log, &run->from, run->data.start.step);
+    TRY(log_memory(&r->report.log, &r->group, run->sched, run->members, &r->report.memory));
     save_say(r);
     const WatchedRun watched = {.model = run->model,
                                 .schedule = run->sched,
                                 .evaluation = run->evaluation ? run->evaluation->sched : NULL,
-                                .saving = r->saver ? saver_moved(r->saver) : NULL,
-                                .limit = run->opt->watchdog,
-                                .save_limit = run->opt->save_timeout};
-    TRY(watchdog_open(&r->watchdog, &r->group, &r->members, &watched));
+                                .saving = r->save.saver ? saver_moved(r->save.saver) : NULL,
+                                .limit = run->opt->report.watchdog,
+                                .save_limit = run->opt->save.timeout};
+    TRY(watchdog_open(&r->watch.dog, &r->group, &r->along[AXIS_MEMBERS], &watched));
     TRY(group_agree(&r->group, signals_heed()));
     PpStatus s = steps_run(r);
-    watchdog_step(r->watchdog, -1);
+    watchdog_step(r->watch.dog, -1);
     TRY(s);
     return steps_finish(r);
 }

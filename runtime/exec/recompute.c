@@ -17,20 +17,21 @@ static int32_t there(const PpStage *st, int32_t parts)
 
 int recompute_is_auto(const Options *o)
 {
-    return o->mode == MODE_TRAIN && o->recompute && !strcmp(o->recompute, "auto");
+    return o->mode == MODE_TRAIN && o->memory.recompute && !strcmp(o->memory.recompute, "auto");
 }
 
 PpStatus recompute_insert(Run *run)
 {
     const PpPlan *model = run->model;
     int m = run->data.microbatches, n = model->n_stage * m;
-    if (!run->opt->recompute || run->opt->mode != MODE_TRAIN || recompute_is_auto(run->opt))
+    if (!run->opt->memory.recompute || run->opt->mode != MODE_TRAIN || recompute_is_auto(run->opt))
         return PP_OK;
     SchedError e;
     int32_t *parts;
     POOL(room);
     TRY(pp_take(&room, &parts, n, sizeof *parts));
-    int no = sched_recompute_parse(run->opt->recompute, schedule_stages(model), m, parts, &e);
+    int no =
+        sched_recompute_parse(run->opt->memory.recompute, schedule_stages(model), m, parts, &e);
     for (int i = 0; i < n && !no; i++)
         parts[i] = there(model->stage[i / m], parts[i]);
     return !no && !sched_recompute(run->sched, parts, &e)

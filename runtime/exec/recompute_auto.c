@@ -78,13 +78,13 @@ static Level whole(const PpStage *st)
 {
     Level x = some(st, (1 << st->n_again) - 1);
     x.parts = SCHED_WHOLE;
-    x.freed += align_up(st->bytes_stash);
+    x.freed += align_up(st->bytes.stash);
     for (int o = 0; o < st->n_output; o++)
         x.freed += st->output[o].stashed ? align_up(st->output[o].t.bytes) : 0;
     for (int i = 0; i < st->n_input; i++)
         x.freed -= st->input[i].from >= 0 && !st->input[i].stashed ? align_up(st->input[i].t.bytes)
                                                                    : 0;
-    x.cost = (double)st->flops_forward + (double)x.freed;
+    x.cost = (double)st->flops.forward + (double)x.freed;
     return x;
 }
 
@@ -150,7 +150,7 @@ static int insert(const Auto *x, Schedule *s)
     return sched_recompute(s, parts, x->e);
 }
 
-static int fits(const Auto *x, int rank) { return x->total[rank] <= x->run->opt->memory; }
+static int fits(const Auto *x, int rank) { return x->total[rank] <= x->run->opt->memory.limit; }
 
 /* A rank's bytes; those that do not fit wherever tensors lie are not placed. */
 static PpStatus rank_bytes(Auto *x, const Schedule *s, int r)
@@ -355,7 +355,7 @@ static PpStatus refuse(const Auto *x)
                    "--memory %" PRId64 ": rank %d takes %" PRId64
                    " bytes when all that can be is computed again: --memory %" PRId64
                    " is the least that would do; fewer rows a microbatch or more ranks take less",
-                   x->run->opt->memory, worst, x->least[worst], x->least[worst]);
+                   x->run->opt->memory.limit, worst, x->least[worst], x->least[worst]);
 }
 
 static PpStatus search(Auto *x, int *number, int *chosen)
@@ -367,7 +367,7 @@ static PpStatus search(Auto *x, int *number, int *chosen)
             if (fits(x, r) || x->all[r])
                 continue;
             open = 1;
-            x->need[r] += x->total[r] - x->run->opt->memory;
+            x->need[r] += x->total[r] - x->run->opt->memory.limit;
             x->over[r] = round == 0 ? x->need[r] : x->over[r];
             TRY(choose(x, r, 0));
         }
@@ -435,7 +435,7 @@ static PpStatus without(Auto *x, int rank, const int *number, int n, int item, i
             break;
         TRY(measure(x, rank));
         *better = fits(x, rank);
-        x->need[rank] += x->total[rank] - x->run->opt->memory;
+        x->need[rank] += x->total[rank] - x->run->opt->memory.limit;
     }
     return PP_OK;
 }

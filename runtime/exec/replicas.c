@@ -15,7 +15,7 @@ static double group_loss(const Rank *r, int round)
     const PpPlan *model = r->run->model;
     int each = data_chunks(&r->data) / data_rounds(&r->data);
     double sum = 0;
-    if (model->loss_stage >= 0 && r->plan.local_of[model->loss_stage] >= 0)
+    if (model->loss.stage >= 0 && r->plan.local_of[model->loss.stage] >= 0)
         for (int m = round * each; m < (round + 1) * each; m++)
             sum += r->results.loss[m];
     return sum;
@@ -30,7 +30,8 @@ PpStatus replicas_loss(Rank *r)
     if (n == 1)
         all = own;
     else
-        TRY(r->peers.op->gather(&r->peers, own, rounds * (int64_t)sizeof *own, all));
+        TRY(r->along[AXIS_PEERS].op->gather(&r->along[AXIS_PEERS], own,
+                                            rounds * (int64_t)sizeof *own, all));
     *loss = 0;
     for (int group = 0; group < n * rounds && speaks(r); group++)
         *loss += all[group % n * rounds + group / n];
@@ -43,13 +44,13 @@ static PpStatus share_statistic(Rank *r, const RankParam *q)
     if (r->replica == 0) {
         const void *own = host_copy(&r->files, q->value, bytes);
         for (int k = 1; k < r->run->replicas; k++)
-            TRY(group_send(&r->peers, k, own, bytes));
+            TRY(group_send(&r->along[AXIS_PEERS], k, own, bytes));
         return PP_OK;
     }
     void *theirs;
     POOL(room);
     TRY(pp_take(&room, &theirs, bytes, 1));
-    TRY(group_recv(&r->peers, 0, theirs, bytes));
+    TRY(group_recv(&r->along[AXIS_PEERS], 0, theirs, bytes));
     host_upload(&r->files, q->value, theirs, bytes);
     return PP_OK;
 }
@@ -68,9 +69,10 @@ PpStatus replicas_norms(Rank *r)
 {
     const Plan *p = &r->plan;
     const double *square = r->results.square;
-    if (!p->n_block)
+    if (!p->norm.blocks)
         return PP_OK;
-    TRY(r->peers.op->sum(&r->peers, r->results.square, (int)p->n_block));
+    TRY(r->along[AXIS_PEERS].op->sum(&r->along[AXIS_PEERS], r->results.square,
+                                     (int)p->norm.blocks));
     for (int l = 0; l < p->n_stage && r->replica == 0; l++)
         for (int k = 0; k < p->stage[l].st->n_param; k++) {
             const RankParam *q = &p->stage[l].rp[k];
@@ -158,7 +160,7 @@ static PpStatus join_all(Rank *r, int output)
     POOL(room);
     TRY(pp_take(&room, &other, bytes, 1));
     for (int k = 1; k < r->run->replicas; k++) {
-        TRY(group_recv(&r->peers, k, other, bytes));
+        TRY(group_recv(&r->along[AXIS_PEERS], k, other, bytes));
         join(r, output, other, k);
     }
     if (own != r->results.output[output])
@@ -174,7 +176,7 @@ PpStatus replicas_outputs(Rank *r)
         int64_t bytes;
         const char *own = sent(r, i, &dtype, &bytes);
         if (own)
-            TRY(r->replica ? group_send(&r->peers, 0, own, bytes) : join_all(r, i));
+            TRY(r->replica ? group_send(&r->along[AXIS_PEERS], 0, own, bytes) : join_all(r, i));
     }
     return PP_OK;
 }

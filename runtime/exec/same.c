@@ -38,7 +38,7 @@ PpStatus same_start(Run *run, Group *world)
     POOL(pool);
     Facts f = {.pool = &pool};
     char hash[40];
-    snprintf(hash, sizeof hash, "%016" PRIx64, hash_value(p->hash, p->written));
+    snprintf(hash, sizeof hash, "%016" PRIx64, hash_value(p->program.hash, p->program.written));
     facts_add(&f, "ppsplit wrote them in different runs; build one, and let all machines have it",
               "a program of %s in %d stages", p->model, p->n_stage);
     facts_digest(&f, hash);
@@ -49,8 +49,8 @@ PpStatus same_start(Run *run, Group *world)
 static int accepts_cpu(const Options *o)
 {
     int is = 0;
-    for (int i = 0; i < o->accept.n; i++)
-        is |= !strcmp(o->accept.at[i], "cpu");
+    for (int i = 0; i < o->save.accept.n; i++)
+        is |= !strcmp(o->save.accept.at[i], "cpu");
     return is;
 }
 
@@ -158,7 +158,7 @@ static PpStatus add_files(Facts *f, const char *option, const char *files)
 static PpStatus add_read(Facts *f, const Run *run)
 {
     const Options *o = run->opt;
-    char own[sizeof o->folder + 16];
+    char own[sizeof o->command.folder + 16];
     add_plan(f, run);
     add_data(f, &run->data);
     add_lengths(f, &run->data);
@@ -168,14 +168,14 @@ static PpStatus add_read(Facts *f, const Run *run)
     if (x->path) {
         facts_add(f, "they are not the same checkpoint", "%s (%.12s)", x->path, x->sha256);
         facts_digest(f, x->sha256);
-    } else if (o->params && params_is_file(o->params)) {
-        TRY(add_files(f, "params", o->params));
-    } else if (o->params) {
-        TRY(add_params(f, run, o->params));
+    } else if (o->save.params && params_is_file(o->save.params)) {
+        TRY(add_files(f, "params", o->save.params));
+    } else if (o->save.params) {
+        TRY(add_params(f, run, o->save.params));
     }
-    if (o->states)
-        TRY(add_files(f, "states", o->states));
-    snprintf(own, sizeof own, "%s/params", o->folder);
+    if (o->save.states)
+        TRY(add_files(f, "states", o->save.states));
+    snprintf(own, sizeof own, "%s/params", o->command.folder);
     return add_params(f, run, own);
 }
 

@@ -29,7 +29,7 @@ PpStatus sample_output(Run *run)
 {
     const PpPlan *p = run->model;
     const PpTensor *ids = &p->input[run->data.sampled];
-    for (int i = 0; i < p->n_output && run->opt->samples; i++) {
+    for (int i = 0; i < p->n_output && run->opt->sample.on; i++) {
         const PpTensor *t = &p->output[i];
         int real =
             t->dtype == PP_F32 || t->dtype == PP_F64 || t->dtype == PP_BF16 || t->dtype == PP_F16;
@@ -37,7 +37,7 @@ PpStatus sample_output(Run *run)
             t->dim[1] != ids->dim[1])
             continue;
         int64_t tokens = prompt_tokens(&run->data, t->dim[2]);
-        if (tokens > 256 && !run->opt->prompt_ids)
+        if (tokens > 256 && !run->opt->sample.prompt_ids)
             return pp_fail(PP_ERR_USAGE,
                            "sample: this model has %" PRId64
                            " tokens, which are not bytes: --prompt-ids 1,2,3 says in tokens how "
@@ -46,7 +46,7 @@ PpStatus sample_output(Run *run)
         run->output_wanted[i] = 0;
         return PP_OK;
     }
-    return !run->opt->samples
+    return !run->opt->sample.on
                ? PP_OK
                : pp_fail(PP_ERR_MODEL,
                          "sample: no output of this model is logits, real numbers [rows, %" PRId64
@@ -75,7 +75,7 @@ PpStatus sample_open(Rank *r)
 {
     const PpPlan *p = r->run->model;
     const Data *d = &r->data;
-    if (!r->run->opt->samples)
+    if (!r->run->opt->sample.on)
         return PP_OK;
     TRY(pp_take(&r->pool, &r->sampler, 1, sizeof(Sampler)));
     Sampler *s = r->sampler;
@@ -99,7 +99,7 @@ static PpStatus draw(Rank *r, int64_t step)
 {
     Sampler *s = r->sampler;
     const Options *o = r->run->opt;
-    const Draw how = {o->temperature, o->top_k, o->seed};
+    const Draw how = {o->sample.temperature, o->sample.top_k, o->data.seed};
     const char *from = r->results.output[s->logits];
     int dtype = r->run->model->output[s->logits].dtype;
     memset(s->next, 0, (size_t)s->rows * sizeof *s->next);
@@ -144,7 +144,7 @@ static void append(Rank *r)
 static void put_token(const Rank *r, int64_t token)
 {
     int orders = (token < 32 && token != '\n' && token != '\t') || token == 127;
-    if (r->run->opt->prompt_ids)
+    if (r->run->opt->sample.prompt_ids)
         printf(" %" PRId64, token);
     else
         putchar(orders && !r->group.processes && isatty(1) ? '?' : (int)token);
@@ -153,8 +153,8 @@ static void put_token(const Rank *r, int64_t token)
 static void put_prompt(const Rank *r)
 {
     const Options *o = r->run->opt;
-    const char *comma = o->prompt_ids;
-    for (const char *at = o->prompt; at && *at; at++)
+    const char *comma = o->sample.prompt_ids;
+    for (const char *at = o->sample.prompt; at && *at; at++)
         put_token(r, (unsigned char)*at);
     for (; comma && *comma; comma++)
         putchar(*comma == ',' ? ' ' : *comma);

@@ -30,11 +30,11 @@ PpStatus save_find(Run *run, Options *o, int64_t below)
 {
     if (o->mode != MODE_TRAIN)
         return PP_OK;
-    if (o->resume)
+    if (o->save.resume)
         TRY(resume_open(&run->from, run->model, o, below));
-    if (o->checkpoint)
+    if (o->save.checkpoint)
         TRY(resume_place(&run->from, o, below));
-    return run->from.path && !o->groups ? resume_groups(&run->from, o) : PP_OK;
+    return run->from.path && !o->machine.groups ? resume_groups(&run->from, o) : PP_OK;
 }
 
 /* --by-length: steps and microbatches decide the order of the rows. */
@@ -64,9 +64,9 @@ PpStatus save_resume(Run *run, int first)
     const Index *x = &run->from;
     Data *d = &run->data;
     int64_t rows;
-    run->scale = o->loss_scale;
+    run->scale = o->train.scale;
     if (!x->path)
-        return o->states ? params_updates(o->states, &run->updates) : PP_OK;
+        return o->save.states ? params_updates(o->save.states, &run->updates) : PP_OK;
     TRY(resume_options(x, run->model, o));
     TRY(resume_number(x, "data_rows", &rows));
     TRY(resume_number(x, "rows", &d->start.rows));
@@ -85,7 +85,10 @@ PpStatus save_resume(Run *run, int first)
     return first ? resume_data(x, d) : PP_OK;
 }
 
-int save_wanted(const Options *o) { return o->checkpoint && o->mode == MODE_TRAIN && !o->until; }
+int save_wanted(const Options *o)
+{
+    return o->save.checkpoint && o->mode == MODE_TRAIN && !o->report.until;
+}
 
 static int saves(const Rank *r) { return save_wanted(r->run->opt); }
 
@@ -93,23 +96,23 @@ static int saves(const Rank *r) { return save_wanted(r->run->opt); }
 void save_say(const Rank *r)
 {
     const Options *o = r->run->opt;
-    if (r->group.rank != 0 || o->quiet || o->mode != MODE_TRAIN || o->until)
+    if (r->group.rank != 0 || o->report.quiet || o->mode != MODE_TRAIN || o->report.until)
         return;
-    if (!o->checkpoint)
+    if (!o->save.checkpoint)
         printf("nothing will be saved, not even at a signal: no --checkpoint\n");
     else
         printf("%s: the step ends, is saved in %s, exit status %d%s\n",
-               r->group.processes ? launch_signals() : "Ctrl-C, SIGTERM, SIGHUP", o->checkpoint,
-               PP_SAVED, r->group.processes ? launch_warning() : "");
+               r->group.processes ? launch_signals() : "Ctrl-C, SIGTERM, SIGHUP",
+               o->save.checkpoint, PP_SAVED, r->group.processes ? launch_warning() : "");
     fflush(stdout);
 }
 
 PpStatus save_open(Rank *r)
 {
-    r->updates = r->run->updates;
-    r->scale = r->run->scale;
-    r->saved = r->run->data.start.step;
-    return saves(r) ? saver_open(&r->saver, &r->plan, &r->files, &r->run->data) : PP_OK;
+    r->save.updates = r->run->updates;
+    r->now.scale = r->run->scale;
+    r->save.step = r->run->data.start.step;
+    return saves(r) ? saver_open(&r->save.saver, &r->plan, &r->files, &r->run->data) : PP_OK;
 }
 
 /* ---- checkpoints ---- */
@@ -129,23 +132,23 @@ static PpStatus save(Rank *r, int64_t done)
         cut_text(d, cut, sizeof cut);
         moment_add(&m, "by_length", "%s", cut);
     }
-    moment_add(&m, "updates", "%" PRId64, r->updates);
-    if (r->scale.window) {
-        moment_add(&m, "loss_scale", "%.17g", r->scale.scale);
-        moment_add(&m, "loss_scale_clean", "%d", r->scale.clean);
-        moment_add(&m, "loss_scale_borne", "%d", r->scale.borne);
+    moment_add(&m, "updates", "%" PRId64, r->save.updates);
+    if (r->now.scale.window) {
+        moment_add(&m, "loss_scale", "%.17g", r->now.scale.scale);
+        moment_add(&m, "loss_scale_clean", "%d", r->now.scale.clean);
+        moment_add(&m, "loss_scale_borne", "%d", r->now.scale.borne);
     }
     moment_add(&m, "lr", "%.17g", optim_rate(r->run->opt, done - 1, d->steps));
     moment_add(&m, "arithmetic", "%s", r->run->arithmetic);
     TRY(finite_parameters(r, done));
-    r->saved = done;
-    return saver_save(r->saver, &r->group, &m);
+    r->save.step = done;
+    return saver_save(r->save.saver, &r->group, &m);
 }
 
 void save_tell(Rank *r)
 {
     int speaks = saves(r) && (r->group.processes || r->group.rank == 0);
-    r->results.word[WORD_WRITTEN] = saves(r) && saver_written(r->saver);
+    r->results.word[WORD_WRITTEN] = saves(r) && saver_written(r->save.saver);
     r->results.word[WORD_SAVE] = speaks && signals_save();
     r->results.word[WORD_END] = speaks && signals_end();
 }
@@ -156,10 +159,10 @@ PpStatus save_step(Rank *r, int64_t done)
     if (!saves(r))
         return PP_OK;
     if (r->results.word[WORD_WRITTEN] >= r->group.ranks)
-        TRY(saver_collect(r->saver, &r->group));
-    r->ends = r->results.word[WORD_END] > 0 && done < r->run->data.steps;
-    int asked = r->ends || r->results.word[WORD_SAVE] > 0;
-    if (asked || (o->every && done % o->every == 0))
+        TRY(saver_collect(r->save.saver, &r->group));
+    r->save.ends = r->results.word[WORD_END] > 0 && done < r->run->data.steps;
+    int asked = r->save.ends || r->results.word[WORD_SAVE] > 0;
+    if (asked || (o->save.every && done % o->save.every == 0))
         TRY(save(r, done));
     return PP_OK;
 }
@@ -169,16 +172,16 @@ PpStatus save_end(Rank *r)
     const Options *o = r->run->opt;
     if (!saves(r))
         return PP_OK;
-    if (!r->ends && r->saved < r->run->data.steps)
+    if (!r->save.ends && r->save.step < r->run->data.steps)
         TRY(save(r, r->run->data.steps));
-    TRY(saver_finish(r->saver, &r->group));
-    if (!r->ends)
+    TRY(saver_finish(r->save.saver, &r->group));
+    if (!r->save.ends)
         return PP_OK;
     signals_obeyed();
     if (r->group.rank == 0)
         fprintf(stderr,
                 "pipeline: ended by a signal after step %" PRId64
                 ", which is in %s: --resume goes on from there\n",
-                r->saved, o->checkpoint);
+                r->save.step, o->save.checkpoint);
     return PP_OK;
 }

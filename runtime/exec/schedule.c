@@ -38,7 +38,8 @@ static void forwards_only(Schedule *s)
  * room for both. */
 static int sums_at_once(const Options *o)
 {
-    return (o->offload & OFFLOAD_PARAMS) || (o->zero >= 2 && !strcmp(o->unshard, "1"));
+    return (o->memory.offload & OFFLOAD_PARAMS) ||
+           (o->memory.zero >= 2 && !strcmp(o->memory.unshard, "1"));
 }
 
 static PpStatus schedule_lower(Run *run)
@@ -52,16 +53,17 @@ static PpStatus schedule_lower(Run *run)
     POOL(room);
     TRY(pp_take(&room, &edge, pairs, sizeof *edge));
     TRY(pp_take(&room, &param, 2 * pairs, sizeof *param));
-    const int comes = (o->offload & OFFLOAD_PARAMS) || (o->zero == 3 && run->replicas > 1);
+    const int comes =
+        (o->memory.offload & OFFLOAD_PARAMS) || (o->memory.zero == 3 && run->replicas > 1);
     const SchedNeeds needs = {.edge = edge,
                               .n_edge = plan_edges(p, edge),
                               .param = param,
                               .n_param = plan_shared(p, param, o->mode == MODE_TRAIN),
-                              .defer = o->defer,
+                              .defer = o->schedule.defer,
                               .deferred_reduce = run->replicas > 1 && !sums_at_once(o),
-                              .send_budget = o->send_budget,
-                              .unshard = comes ? o->unshard : NULL,
-                              .buffers = o->buffers < 0 ? 1 << 20 : o->buffers};
+                              .send_budget = o->schedule.send_budget,
+                              .unshard = comes ? o->memory.unshard : NULL,
+                              .buffers = o->schedule.buffers < 0 ? 1 << 20 : o->schedule.buffers};
     for (int i = 0; i < needs.n_edge && o->mode != MODE_TRAIN; i++)
         edge[i].gradient = 0;
     PpStatus s = run->sched ? PP_OK : schedule_choose(run, &needs, &e);
@@ -69,40 +71,40 @@ static PpStatus schedule_lower(Run *run)
         s = recompute_insert(run);
     if (s == PP_OK && recompute_is_auto(o))
         s = recompute_choose(run, &needs, &e);
-    if (s == PP_OK && (o->offload & OFFLOAD_STASH))
+    if (s == PP_OK && (o->memory.offload & OFFLOAD_STASH))
         s = offload_lower(run, &needs, &e);
     else if (s == PP_OK && sched_lower_for(run->sched, &needs, &e))
         s = PP_ERR_MODEL;
-    return s != PP_OK && e.text[0] ? refused(&e, o->schedule) : s;
+    return s != PP_OK && e.text[0] ? refused(&e, o->schedule.name) : s;
 }
 
-int schedule_is_auto(const Options *o) { return !strcasecmp(o->schedule, "auto"); }
+int schedule_is_auto(const Options *o) { return !strcasecmp(o->schedule.name, "auto"); }
 
 /* A file says itself how many microbatches there are; a generator is told. */
 PpStatus schedule_read(Run *run, Options *o)
 {
-    if (sched_find(o->schedule) || schedule_is_auto(o))
+    if (sched_find(o->schedule.name) || schedule_is_auto(o))
         return PP_OK;
     SchedError e;
-    int file =
-        strchr(o->schedule, '/') || strstr(o->schedule, ".csv") || access(o->schedule, F_OK) == 0;
-    if (file ? sched_load(o->schedule, &run->sched, &e)
-             : sched_generate(o->schedule, 1, 1, 1, SCHED_PLACE_DEFAULT, &run->sched, &e))
-        return refused(&e, o->schedule);
+    int file = strchr(o->schedule.name, '/') || strstr(o->schedule.name, ".csv") ||
+               access(o->schedule.name, F_OK) == 0;
+    if (file ? sched_load(o->schedule.name, &run->sched, &e)
+             : sched_generate(o->schedule.name, 1, 1, 1, SCHED_PLACE_DEFAULT, &run->sched, &e))
+        return refused(&e, o->schedule.name);
     const Schedule *f = run->sched;
     if (f->stages != schedule_stages(run->model))
-        return pp_fail(PP_ERR_MODEL, "%s is a schedule of %d stages, the model has %d", o->schedule,
-                       f->stages, schedule_stages(run->model));
-    if (o->microbatches && o->microbatches != f->microbatches)
+        return pp_fail(PP_ERR_MODEL, "%s is a schedule of %d stages, the model has %d",
+                       o->schedule.name, f->stages, schedule_stages(run->model));
+    if (o->schedule.microbatches && o->schedule.microbatches != f->microbatches)
         return pp_fail(PP_ERR_MODEL,
-                       "%s is a schedule of %d microbatches, not of --microbatches %d", o->schedule,
-                       f->microbatches, o->microbatches);
-    o->microbatches = f->microbatches;
+                       "%s is a schedule of %d microbatches, not of --microbatches %d",
+                       o->schedule.name, f->microbatches, o->schedule.microbatches);
+    o->schedule.microbatches = f->microbatches;
     if (!run->ranks)
         run->ranks = f->ranks;
     if (f->ranks != run->ranks)
-        return pp_fail(PP_ERR_MODEL, "%s is a schedule of %d ranks, but there are %d", o->schedule,
-                       f->ranks, run->ranks);
+        return pp_fail(PP_ERR_MODEL, "%s is a schedule of %d ranks, but there are %d",
+                       o->schedule.name, f->ranks, run->ranks);
     if (o->mode != MODE_TRAIN)
         forwards_only(run->sched);
     return PP_OK;
@@ -112,9 +114,9 @@ PpStatus schedule_read(Run *run, Options *o)
 static PpStatus add_minibatch(Run *run)
 {
     SchedError e;
-    if (!run->model->minibatch_rows || run->sched->minibatch)
+    if (!run->model->minibatch.rows || run->sched->minibatch)
         return PP_OK;
-    return sched_minibatch(run->sched, &e) ? refused(&e, run->opt->schedule) : PP_OK;
+    return sched_minibatch(run->sched, &e) ? refused(&e, run->opt->schedule.name) : PP_OK;
 }
 
 PpStatus schedule_make(Run *run)
@@ -132,17 +134,17 @@ PpStatus schedule_make(Run *run)
                        "replicas, or split into more stages",
                        run->ranks, stages);
     int chooses = o->mode == MODE_TRAIN && schedule_is_auto(o);
-    if (chooses && run->model->minibatch_rows)
+    if (chooses && run->model->minibatch.rows)
         return pp_fail(PP_ERR_USAGE, "--schedule auto: a loss over the whole minibatch needs all "
                                      "forwards first; use --schedule gpipe, the default");
     if (!run->sched && !chooses) {
         SchedError e;
-        const char *name = o->mode == MODE_TRAIN ? o->schedule : "forward-only";
-        int place = o->placement;
+        const char *name = o->mode == MODE_TRAIN ? o->schedule.name : "forward-only";
+        int place = o->schedule.placement;
         if (o->mode != MODE_TRAIN && place == SCHED_PLACE_DEFAULT && stages % run->ranks == 0 &&
             !schedule_is_auto(o))
             /* Parameters lie where they lay in training */
-            place = sched_find(o->schedule)->placement;
+            place = sched_find(o->schedule.name)->placement;
         if (sched_generate(name, run->ranks, stages, run->data.microbatches, place, &run->sched,
                            &e))
             return refused(&e, name);

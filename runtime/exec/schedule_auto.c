@@ -21,7 +21,7 @@ typedef struct {
 
 static int64_t limit_of(const Options *o)
 {
-    return recompute_is_auto(o) || (o->offload & OFFLOAD_STASH) ? 0 : o->memory;
+    return recompute_is_auto(o) || (o->memory.offload & OFFLOAD_STASH) ? 0 : o->memory.limit;
 }
 
 /* In a second, and the seconds of an action or message beside what it computes or carries;
@@ -48,13 +48,13 @@ static int by_operations(const PpPlan *p, SchedCosts *c)
     const Usual *u = p->device == PP_CPU ? &usual_cpu : &usual_device;
     double all = 0;
     for (int s = 0; s < p->n_stage; s++)
-        all += (double)p->stage[s]->flops_forward;
+        all += (double)p->stage[s]->flops.forward;
     for (int s = 0; s < p->n_stage; s++) {
         const PpStage *st = p->stage[s];
         double *t = c->stage_time + (ptrdiff_t)s * SA_TYPES;
-        t[SA_F] = t[SA_R] = action_time(p, st, u, st->flops_forward, 'F');
-        t[SA_I] = action_time(p, st, u, st->flops_input, 'I');
-        t[SA_W] = action_time(p, st, u, st->flops_weight, 'W');
+        t[SA_F] = t[SA_R] = action_time(p, st, u, st->flops.forward, 'F');
+        t[SA_I] = action_time(p, st, u, st->flops.input, 'I');
+        t[SA_W] = action_time(p, st, u, st->flops.weight, 'W');
         t[SA_B] = t[SA_I] + t[SA_W] - u->action;
         const Divided more = plan_divided(st, &u->divided);
         t[SA_I] += more.input;
@@ -149,11 +149,12 @@ static void explain(Run *run, const SchedAutoReport *r, int left_out, int known)
     n += (size_t)snprintf(text, size, "schedule auto: %s (%s), the shortest of %d compared by ",
                           best->name, sched_placement_name(best->placement), compared);
     n += (size_t)snprintf(text + n, n < size ? size - n : 0, "%s%.120s: %.6g %s",
-                          o->costs ? "the times in "
-                          : known  ? "their operations"
-                                   : "their actions",
-                          o->costs ? o->costs : "", known ? 1e6 * best->makespan : best->makespan,
-                          o->costs || known ? "us" : "actions");
+                          o->schedule.costs ? "the times in "
+                          : known           ? "their operations"
+                                            : "their actions",
+                          o->schedule.costs ? o->schedule.costs : "",
+                          known ? 1e6 * best->makespan : best->makespan,
+                          o->schedule.costs || known ? "us" : "actions");
     if (next && n < size)
         n += (size_t)snprintf(text + n, size - n, "; next %s: %.6g (%+.1f %%)", next->name,
                               known ? 1e6 * next->makespan : next->makespan,
@@ -189,11 +190,11 @@ static PpStatus lengths_of_data(const Data *d, Pool *pool, SchedLengths *l)
 static int by_trace(const Run *run, SchedCosts *c, SchedError *e)
 {
     SchedLengths l = {.n = 0};
-    const int vary = run->opt->lengths.n > 0;
+    const int vary = run->opt->data.lengths.n > 0;
     POOL(pool);
     if (vary && lengths_of_data(&run->data, &pool, &l) != PP_OK)
         return SCHED_ERESOURCE;
-    return sched_costs_load(c, run->opt->costs, run->model->n_stage, vary ? &l : NULL, e);
+    return sched_costs_load(c, run->opt->schedule.costs, run->model->n_stage, vary ? &l : NULL, e);
 }
 
 PpStatus schedule_choose(Run *run, const SchedNeeds *needs, SchedError *e)
@@ -206,17 +207,17 @@ PpStatus schedule_choose(Run *run, const SchedNeeds *needs, SchedError *e)
     int stages = run->model->n_stage, known = 0, left_out;
     e->text[0] = 0;
     sched_costs_default(&costs);
-    int st = !report    ? SCHED_ERESOURCE
-             : o->costs ? by_trace(run, &costs, e)
-                        : sched_costs_stages(&costs, stages, e);
-    if (!st && !o->costs)
+    int st = !report             ? SCHED_ERESOURCE
+             : o->schedule.costs ? by_trace(run, &costs, e)
+                                 : sched_costs_stages(&costs, stages, e);
+    if (!st && !o->schedule.costs)
         known = by_operations(run->model, &costs);
     costs.edge = needs->edge;
     costs.n_edge = needs->n_edge;
     SchedAuto a = {.ranks = run->ranks,
                    .stages = stages,
                    .microbatches = run->data.microbatches,
-                   .placement = o->placement,
+                   .placement = o->schedule.placement,
                    .costs = &costs,
                    .work = SCHED_AUTO_WORK,
                    .param = needs->param,

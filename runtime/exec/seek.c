@@ -48,7 +48,7 @@ static int look_through(Rank *r, const char *at, int dtype, int64_t bytes)
 void seek_begin(Rank *r, const PpStage *st, const PpCtx *c)
 {
     Device *d = &r->dev; /* padding may hold anything */
-    d->op->zero(d, d->current, c->stash, st->bytes_stash);
+    d->op->zero(d, d->current, c->stash, st->bytes.stash);
     for (int k = 0; k < st->n_again; k++)
         d->op->zero(d, d->current, c->again[k], st->again[k].bytes);
 }
@@ -60,8 +60,8 @@ static int64_t bytes_here(const Rank *r, const PpTensor *t, const PpCtx *c)
 
 void seek_end(Rank *r, const PpStage *st, const PpCtx *c)
 {
-    for (int k = 0; k < st->n_kept; k++) {
-        const PpKept *v = &st->kept[k];
+    for (int k = 0; k < st->look.n_kept; k++) {
+        const PpKept *v = &st->look.kept[k];
         const char *at = v->output >= 0 ? c->out[v->output]
                          : v->part >= 0 ? c->again[v->part] + v->offset
                                         : c->stash + v->offset;
@@ -70,7 +70,7 @@ void seek_end(Rank *r, const PpStage *st, const PpCtx *c)
         int64_t bytes = v->output >= 0 ? bytes_here(r, &st->output[v->output].t, c) : v->bytes;
         int found = look_through(r, at, v->dtype, bytes);
         for (int masked = 0; masked < 2; masked++) {
-            Seen *s = &r->seek.seen[masked];
+            Seen *s = &r->now.seek.seen[masked];
             if ((found & (masked ? MASKED : FOUND)) && (s->stage < 0 || s->stage > st->index))
                 *s = (Seen){st->index, k};
         }
@@ -95,10 +95,10 @@ static int bad_param(Rank *r, const PpStage *st, const PpCtx *c)
         for (int use = 0; use < q->more; use++)
             bad |= is_bad(r, c->grad + q->more_offset + use * align_up(q->t.bytes), q->t.dtype,
                           q->t.bytes);
-        for (int i = 0; i < st->n_partial; i++)
-            for (int64_t at = 0, others = plan_pieces(r->run->model, &st->partial[i]) - 1;
-                 st->partial[i].param == k && at < others; at++)
-                bad |= is_bad(r, c->grad + st->partial[i].offset + at * align_up(q->t.bytes),
+        for (int i = 0; i < st->mesh.n_partial; i++)
+            for (int64_t at = 0, others = plan_pieces(r->run->model, &st->mesh.partial[i]) - 1;
+                 st->mesh.partial[i].param == k && at < others; at++)
+                bad |= is_bad(r, c->grad + st->mesh.partial[i].offset + at * align_up(q->t.bytes),
                               q->t.dtype, q->t.bytes);
         if (bad)
             return k;
@@ -131,7 +131,7 @@ static int bad_dy(Rank *r, const PpStage *st, const PpCtx *c)
 void seek_backward(Rank *r, const Op *op, const PpCtx *c, int64_t row)
 {
     StageRun *own = &r->stage[op->local];
-    BadGradient *b = &r->seek.gradient;
+    BadGradient *b = &r->now.seek.gradient;
     const PpStage *st = r->plan.stage[op->local].st;
     int type = op->a.type;
     if (type != SA_W && bad_dy(r, st, c)) {

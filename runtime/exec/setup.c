@@ -10,7 +10,7 @@
 
 int rank_threads(const Run *run, int host_ranks)
 {
-    int n = run->opt->threads ? run->opt->threads : run->cores / host_ranks;
+    int n = run->opt->machine.threads ? run->opt->machine.threads : run->cores / host_ranks;
     return n < 1 ? 1 : n;
 }
 
@@ -33,14 +33,15 @@ PlanRequest plan_request(const Run *run, int rank, int overlap, int64_t tags)
         .rank = rank,
         .threads = run->threads,
         .replicas = run->replicas,
-        .bucket = run->opt->bucket,
-        .zero = run->replicas == 1 || (!train && run->opt->zero < 3) ? 0 : run->opt->zero,
+        .bucket = run->opt->schedule.bucket,
+        .zero =
+            run->replicas == 1 || (!train && run->opt->memory.zero < 3) ? 0 : run->opt->memory.zero,
         .passes = d->passes,
-        .whole_grads = run->opt->dump_grads != NULL,
+        .whole_grads = run->opt->report.dump_grads != NULL,
         .microbatches = d->microbatches,
         .rounds = data_rounds(d),
         .row0 = data_pass(d, 0, 0),
-        .masked = run->opt->mask,
+        .masked = run->opt->data.mask,
         .train = train,
         .on_device = device,
         .overlap = train && overlap,
@@ -49,9 +50,9 @@ PlanRequest plan_request(const Run *run, int rank, int overlap, int64_t tags)
         .output.rows = data_keeps_outputs(d) ? data_rows_before(d, d->steps) : d->batch,
         .output.length = d->longest,
         .tags = tags,
-        .page = !(run->opt->offload & OFFLOAD_PARAMS) ? 0
-                : device                              ? PP_ALIGN
-                                                      : MAPPED_ALIGN,
+        .page = !(run->opt->memory.offload & OFFLOAD_PARAMS) ? 0
+                : device                                     ? PP_ALIGN
+                                                             : MAPPED_ALIGN,
     };
 }
 
@@ -59,10 +60,10 @@ static PlanRequest request(const Rank *r)
 {
     const Run *run = r->run;
     int device = run->model->device != PP_CPU;
-    return plan_request(run, r->pipe.rank,
+    return plan_request(run, r->along[AXIS_PIPE].rank,
                         (r->threads > 1 || device) &&
-                            plan_overlaps(&run->sched->row[r->pipe.rank]),
-                        r->pipe.tag_max);
+                            plan_overlaps(&run->sched->row[r->along[AXIS_PIPE].rank]),
+                        r->along[AXIS_PIPE].tag_max);
 }
 
 /* A device's slots and work are written before they are read, unless --until sends what was never
@@ -72,10 +73,11 @@ static void clear_arena(Rank *r)
     Device *d = &r->dev;
     const Plan *p = &r->plan;
     if (on_device(r) && !r->run->until) {
-        d->op->zero(d, d->current, p->arena, p->slots - p->arena);
-        d->op->zero(d, d->current, p->stat_copy, p->arena + p->bytes.total - p->stat_copy);
+        d->op->zero(d, d->current, p->at.arena, p->at.slots - p->at.arena);
+        d->op->zero(d, d->current, p->at.statistics,
+                    p->at.arena + p->bytes.total - p->at.statistics);
     } else {
-        d->op->zero(d, d->current, p->arena, p->bytes.total);
+        d->op->zero(d, d->current, p->at.arena, p->bytes.total);
     }
 }
 
@@ -92,9 +94,9 @@ static PpStatus allocate(Rank *r)
     if (p->ask.page && on_device(r))
         TRY(home_open(r));
     else if (p->ask.page)
-        TRY(mapped_open(&r->mapped, p->bytes.mapped, r->group.rank, "--offload-dir",
-                        r->run->opt->offload_dir));
-    TRY(plan_place(p, arena, r->home ? store_memory(r->home) : r->mapped.base));
+        TRY(mapped_open(&r->away.file, p->bytes.mapped, r->group.rank, "--offload-dir",
+                        r->run->opt->memory.offload_dir));
+    TRY(plan_place(p, arena, r->away.home ? store_memory(r->away.home) : r->away.file.base));
     shards_open(r);
     clear_arena(r);
     return PP_OK;
@@ -102,10 +104,10 @@ static PpStatus allocate(Rank *r)
 
 static PpStatus list_params(Rank *r)
 {
-    int n = r->n_params = optim_count(&r->plan);
-    TRY(pp_take(&r->pool, &r->params, n, sizeof *r->params));
-    optim_list(&r->plan, r->run->opt, r->params);
-    if (!r->dev.op->params(&r->dev, r->params, n))
+    int n = r->params.n = optim_count(&r->plan);
+    TRY(pp_take(&r->pool, &r->params.at, n, sizeof *r->params.at));
+    optim_list(&r->plan, r->run->opt, r->params.at);
+    if (!r->dev.op->params(&r->dev, r->params.at, n))
         return pp_fail(PP_ERR_IO, "%s: no memory for the optimizer: %s",
                        pp_rank(r->group.rank).text, r->dev.op->error());
     return PP_OK;
@@ -116,20 +118,20 @@ static PpStatus list_params(Rank *r)
 static PpStatus open_stages(Rank *r)
 {
     const char *failure = NULL;
-    r->memory.library = 0;
+    r->report.memory.library = 0;
     for (int l = 0; l < r->plan.n_stage; l++) {
         const PpStage *st = r->plan.stage[l].st;
-        if (!st->open)
+        if (!st->call.open)
             continue;
         PpLibrary *library = pp_library = &r->library[r->plan.ask.overlap ? l : 0];
-        r->stage[l].state = st->open(r->threads);
+        r->stage[l].state = st->call.open(r->threads);
         pp_library = NULL;
         if (!r->stage[l].state || library->failure)
             failure = library->failure ? library->failure : "out of memory";
     }
     for (int l = 0; l < r->plan.n_stage; l++)
-        r->memory.library += r->library[l].bytes;
-    r->memory.library += r->dev.library;
+        r->report.memory.library += r->library[l].bytes;
+    r->report.memory.library += r->dev.library;
     TRY(device_check(&r->dev, r->group.rank, "the libraries of its stages"));
     return failure ? pp_fail(PP_ERR_IO, "%s, the libraries of its stages: %s",
                              pp_rank(r->group.rank).text, failure)
@@ -140,8 +142,8 @@ static void close_stages(Rank *r)
 {
     for (int l = 0; r->stage && l < r->plan.n_stage; l++) {
         const PpStage *st = r->plan.stage[l].st;
-        if (r->stage[l].state && st->close)
-            st->close(r->stage[l].state);
+        if (r->stage[l].state && st->call.close)
+            st->call.close(r->stage[l].state);
     }
     for (int l = 0; r->library && l < r->plan.n_stage; l++)
         pp_library_close(&r->library[l]);
@@ -152,21 +154,21 @@ static PpStatus open_store(Rank *r)
     const Plan *p = &r->plan;
     StoreWish w = {.bytes = p->bytes.store,
                    .copies = p->n_op,
-                   .most = 2 * p->offloaded,
+                   .most = 2 * p->work.offloaded,
                    .rank = r->group.rank,
-                   .timed = r->run->opt->trace != NULL,
+                   .timed = r->run->opt->report.trace != NULL,
                    .option = on_device(r) ? "--offload" : "--offload-dir",
-                   .folder = r->run->opt->offload_dir};
-    r->memory.host += r->home ? p->bytes.mapped : 0;
-    if (!p->offloaded)
+                   .folder = r->run->opt->memory.offload_dir};
+    r->report.memory.host += r->away.home ? p->bytes.mapped : 0;
+    if (!p->work.offloaded)
         return PP_OK;
     if (!on_device(r) && !w.folder)
         return pp_fail(
             PP_ERR_USAGE,
             "%s: the schedule has OFFLOADs: give a folder for their file with --offload-dir",
             pp_rank(w.rank).text);
-    TRY(store_open(&r->store, &r->dev, on_device(r), &w));
-    r->memory.host += on_device(r) ? w.bytes : 0;
+    TRY(store_open(&r->away.stash, &r->dev, on_device(r), &w));
+    r->report.memory.host += on_device(r) ? w.bytes : 0;
     return PP_OK;
 }
 
@@ -182,25 +184,24 @@ static PpStatus plan_memory(Rank *r)
     ask.row0 = data_pass(&r->data, 0, 0);
     TRY(devices_open(r, ask.overlap));
     TRY(plan_build(&r->plan, &ask));
-    r->memory.bytes = r->plan.bytes;
-    r->memory.process = r->run->process_bytes;
-    r->memory.snapshot = saver_bytes(&r->plan, r->run->opt);
-    r->memory.live = sched_live_rank(s, ask.rank);
-    r->memory.live_bound =
-        sched_peak_formula(s->name, r->run->ranks, schedule_stages(ask.model), ask.microbatches,
-                           ask.rank);
+    r->report.memory.bytes = r->plan.bytes;
+    r->report.memory.process = r->run->process_bytes;
+    r->report.memory.snapshot = saver_bytes(&r->plan, r->run->opt);
+    r->report.memory.live = sched_live_rank(s, ask.rank);
+    r->report.memory.live_bound = sched_peak_formula(
+        s->name, r->run->ranks, schedule_stages(ask.model), ask.microbatches, ask.rank);
     for (int l = 0; l < r->plan.n_stage; l++)
         if (r->plan.stage[l].st->half_type)
-            r->memory.half_type = r->plan.stage[l].st->half_type;
-    if (r->memory.half_type)
-        snprintf(r->memory.half, sizeof r->memory.half, "%s",
-                 r->dev.op->half_text(r->memory.half_type));
-    r->memory.messages = r->plan.n_msg;
-    r->memory.offloaded = r->plan.offloaded;
-    r->memory.operations = r->plan.operations;
-    r->memory.recomputed = r->plan.recomputed;
-    r->memory.threads = r->threads;
-    r->memory.overlap = ask.overlap && !ask.on_device;
+            r->report.memory.half_type = r->plan.stage[l].st->half_type;
+    if (r->report.memory.half_type)
+        snprintf(r->report.memory.half, sizeof r->report.memory.half, "%s",
+                 r->dev.op->half_text(r->report.memory.half_type));
+    r->report.memory.messages = r->plan.n_msg;
+    r->report.memory.offloaded = r->plan.work.offloaded;
+    r->report.memory.operations = r->plan.work.operations;
+    r->report.memory.recomputed = r->plan.work.recomputed;
+    r->report.memory.threads = r->threads;
+    r->report.memory.overlap = ask.overlap && !ask.on_device;
     TRY(allocate(r));
     TRY(pp_take(&r->pool, &r->stage, r->plan.n_stage, sizeof *r->stage));
     TRY(pp_take(&r->pool, &r->library, r->plan.n_stage, sizeof *r->library));
@@ -223,53 +224,52 @@ PpStatus rank_open(Rank *r)
 {
     const Options *o = r->run->opt;
     const Data *d = &r->data;
-    char own[sizeof o->folder + 16];
+    char own[sizeof o->command.folder + 16];
     r->threads = set_threads(r);
     TRY(sample_open(r));
     TRY(plan_memory(r));
     TRY(feed_open(&r->feed, &r->pool, d, &r->plan));
     TRY(results_open(&r->results, &r->pool, d, &r->plan));
-    if (o->trace) {
-        TRY(trace_open(&r->trace, &r->pool, &r->plan,
+    if (o->report.trace) {
+        TRY(trace_open(&r->report.trace, &r->pool, &r->plan,
                        (d->steps - d->start.step) * data_passes(d)));
-        TRY(profile_open(&r->trace.profile, &r->pool, r->run->model, r->run->sched,
-                         r->pipe.rank));
+        TRY(profile_open(&r->report.trace.profile, &r->pool, r->run->model, r->run->sched,
+                         r->along[AXIS_PIPE].rank));
     }
-    if (r->memory.overlap)
+    if (r->report.memory.overlap)
         TRY(overlap_thread_open(&r->overlap, r->threads, r->group.rank));
     TRY(open_stages(r));
     meshes_open(r);
-    r->files = (HostCopy){
-        .dev = &r->dev, .links = r->links, .mapped = &r->mapped};
+    r->files = (HostCopy){.dev = &r->dev, .links = r->links, .mapped = &r->away.file};
     if (on_device(r))
         TRY(host_open(r));
-    r->memory.host += r->dev.pinned;
+    r->report.memory.host += r->dev.pinned;
     TRY(open_store(r));
-    snprintf(own, sizeof own, "%s/params", o->folder);
+    snprintf(own, sizeof own, "%s/params", o->command.folder);
     const ParamsFrom from = {.own = own,
-                             .given = r->run->given.path ? r->run->given.path : o->params,
+                             .given = r->run->given.path ? r->run->given.path : o->save.params,
                              .resume = r->run->from.path,
-                             .states = r->run->from.path ? NULL : o->states};
+                             .states = r->run->from.path ? NULL : o->save.states};
     TRY(params_load(&r->plan, &r->files, &from, o));
     make_half_copies(r);
     TRY(save_open(r));
-    return destinations_try(&r->held, &r->plan, o, d->steps);
+    return destinations_try(&r->save.held, &r->plan, o, d->steps);
 }
 
 void rank_close(Rank *r)
 {
-    log_close(&r->log);
-    watchdog_close(r->watchdog);
-    saver_close(r->saver);
+    log_close(&r->report.log);
+    watchdog_close(r->watch.dog);
+    saver_close(r->save.saver);
     overlap_thread_close(r->overlap);
     r->dev.op->enter(&r->dev);
-    store_close(r->store);
-    store_close(r->home);
+    store_close(r->away.stash);
+    store_close(r->away.home);
     host_close(r);
     close_stages(r);
-    if (r->plan.arena)
-        r->dev.op->release(&r->dev, r->plan.arena);
-    mapped_close(&r->mapped);
+    if (r->plan.at.arena)
+        r->dev.op->release(&r->dev, r->plan.at.arena);
+    mapped_close(&r->away.file);
     feed_close(&r->feed);
     plan_free(&r->plan);
     r->dev.op->close(&r->dev);

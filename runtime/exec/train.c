@@ -10,7 +10,8 @@ static PpStatus dump_grads(Rank *r, const char *folder)
 {
     PpStatus mine = PP_OK;
     if (!r->replica)
-        mine = grads_write(&r->plan, &r->files, &r->members, folder, r->scale.scale);
+        mine =
+            grads_write(&r->plan, &r->files, &r->along[AXIS_MEMBERS], folder, r->now.scale.scale);
     PpStatus all = group_agree(&r->group, mine);
     if (!r->replica && !r->member)
         mine = grads_settle(&r->plan, folder, all);
@@ -21,15 +22,15 @@ static PpStatus dump_grads(Rank *r, const char *folder)
 static PpStatus train_norms(Rank *r, int64_t step)
 {
     const Options *o = r->run->opt;
-    if (step == r->run->data.start.step && o->dump_grads)
-        TRY(dump_grads(r, o->dump_grads));
+    if (step == r->run->data.start.step && o->report.dump_grads)
+        TRY(dump_grads(r, o->report.dump_grads));
     double t0 = pp_now();
-    double *sum = r->plan.n_block ? r->results.square : r->results.norm + 1;
-    if (r->mapped.base)
+    double *sum = r->plan.norm.blocks ? r->results.square : r->results.norm + 1;
+    if (r->away.file.base)
         shards_norms(r, sum);
     else
         r->dev.op->norms(&r->dev, r->dev.current, r->host ? host_norms(r) : sum);
-    trace_around(&r->trace, exec_turn(r, step), AROUND_NORM, t0, t0);
+    trace_around(&r->report.trace, exec_turn(r, step), AROUND_NORM, t0, t0);
     return PP_OK;
 }
 
@@ -39,11 +40,11 @@ static PpStatus train_norms(Rank *r, int64_t step)
 static PpStatus train_end(Rank *r, int64_t step, StepLog *log)
 {
     const Options *o = r->run->opt;
-    int n = r->plan.n_norm;
-    double total = 0, t0 = pp_now(), unscale = 1 / r->scale.scale;
+    int n = r->plan.norm.n;
+    double total = 0, t0 = pp_now(), unscale = 1 / r->now.scale.scale;
     save_tell(r);
-    r->results.word[WORD_BUSY] = r->busy;
-    r->results.word[WORD_PASSES] = r->passes;
+    r->results.word[WORD_BUSY] = r->report.busy;
+    r->results.word[WORD_PASSES] = r->report.passes;
     TRY(r->group.op->sum(&r->group, r->results.norm, n + 1 + WORDS));
     double t1 = pp_now();
     for (int i = 1; i <= n; i++)
@@ -53,19 +54,20 @@ static PpStatus train_end(Rank *r, int64_t step, StepLog *log)
     log->bubble = on_device(r) || word[WORD_PASSES] <= 0 ? (double)NAN
                                                          : 1 - word[WORD_BUSY] / word[WORD_PASSES];
     log->grad_norm = sqrt(total) * unscale;
-    log->loss_scale = r->scale.scale;
+    log->loss_scale = r->now.scale.scale;
     int finite = isfinite(log->grad_norm) != 0;
-    double clip = o->clip_norm > 0 ? o->clip_norm / (log->grad_norm + 1e-6) : 1;
+    double clip = o->train.clip_norm > 0 ? o->train.clip_norm / (log->grad_norm + 1e-6) : 1;
     if (finite && isfinite(r->results.norm[0])) {
-        optim_update(r, r->updates++, log->lr, (clip < 1 ? clip : 1) * unscale);
+        optim_update(r, r->save.updates++, log->lr, (clip < 1 ? clip : 1) * unscale);
         TRY(exec_gather(r));
     }
-    log->skipped = !(finite && isfinite(r->results.norm[0])) && !strcmp(o->on_nonfinite, "skip");
-    log->skipped |= !finite && !isnan(r->results.norm[0]) && loss_scale_may_fall(&r->scale);
+    log->skipped =
+        !(finite && isfinite(r->results.norm[0])) && !strcmp(o->train.on_nonfinite, "skip");
+    log->skipped |= !finite && !isnan(r->results.norm[0]) && loss_scale_may_fall(&r->now.scale);
     if (log->skipped)
         TRY(finite_statistics(r, 1));
-    loss_scale_step(&r->scale, !finite);
-    trace_around(&r->trace, exec_turn(r, step), AROUND_UPDATE, t0, t1);
+    loss_scale_step(&r->now.scale, !finite);
+    trace_around(&r->report.trace, exec_turn(r, step), AROUND_UPDATE, t0, t1);
     return PP_OK;
 }
 
@@ -83,35 +85,35 @@ static void size_messages(Rank *r)
     }
 }
 
-/* All passes of a step, those of a replica's groups one after the other; r->pass stays at the last
- * one. */
+/* All passes of a step, those of a replica's groups one after the other; r->now.pass stays at the
+ * last one. */
 static PpStatus run_passes(Rank *r, int64_t step)
 {
     const Run *run = r->run;
     int last = data_passes(&run->data) - 1, train = run->opt->mode == MODE_TRAIN && !run->until;
-    for (r->pass = 0; r->pass <= last; r->pass++) {
+    for (r->now.pass = 0; r->now.pass <= last; r->now.pass++) {
         double start = pp_now();
         if (r->host)
             host_feed(r, step);
         else
-            feed_fill(&r->feed, step, r->pass);
+            feed_fill(&r->feed, step, r->now.pass);
         TRY(r->feed.status);
         size_messages(r);
-        trace_lengths(&r->trace, exec_turn(r, step), r->feed.length);
-        if (r->pass % run->data.passes == 0)
+        trace_lengths(&r->report.trace, exec_turn(r, step), r->feed.length);
+        if (r->now.pass % run->data.passes == 0)
             exec_begin(r);
-        trace_around(&r->trace, exec_turn(r, step), AROUND_BEGIN, start, start);
+        trace_around(&r->report.trace, exec_turn(r, step), AROUND_BEGIN, start, start);
         TRY(exec_pass(r, step));
-        if (r->pass == last) {
+        if (r->now.pass == last) {
             memset(r->results.norm, 0,
-                   (size_t)(r->plan.n_norm + 1 + WORDS) * sizeof *r->results.norm);
-            memset(r->results.square, 0, (size_t)r->plan.n_block * sizeof *r->results.square);
+                   (size_t)(r->plan.norm.n + 1 + WORDS) * sizeof *r->results.norm);
+            memset(r->results.square, 0, (size_t)r->plan.norm.blocks * sizeof *r->results.square);
             if (train)
                 TRY(train_norms(r, step));
         }
         if (r->host)
             TRY(host_settle(r, step));
-        if (run->until || r->pass == last)
+        if (run->until || r->now.pass == last)
             break;
     }
     return PP_OK;
@@ -142,7 +144,7 @@ static PpStatus step_loss(Rank *r, int64_t step)
 
 static int is_due(const Rank *r, int64_t done)
 {
-    int64_t every = r->run->opt->eval_every;
+    int64_t every = r->run->opt->eval.every;
     return done == r->run->data.steps || (every && done % every == 0);
 }
 
@@ -156,22 +158,23 @@ static PpStatus evaluate(Rank *r, int64_t done)
     MeanLoss mean = {0, 0};
     TRY(replicas_statistics(r));
     e->dev.current = r->dev.current;
-    if (r->home)
-        store_follow(r->home, &e->dev);
-    e->watchdog = r->watchdog;
-    e->watched = r->plan.n_op + 1;
+    if (r->away.home)
+        store_follow(r->away.home, &e->dev);
+    e->watch.dog = r->watch.dog;
+    e->watch.first = r->plan.n_op + 1;
     for (int64_t step = 0; step < e->run->data.steps; step++) {
-        watchdog_step(r->watchdog, done - 1);
+        watchdog_step(r->watch.dog, done - 1);
         TRY(step_loss(e, step));
-        watchdog_step(r->watchdog, -1);
+        watchdog_step(r->watch.dog, -1);
         mean_add(&mean, e, step);
     }
     r->dev.current = e->dev.current;
-    if (r->home)
-        store_follow(r->home, &r->dev);
-    if (e->shards.resident > r->shards.resident)
-        r->shards.resident = e->shards.resident;
-    return log_evaluation(&r->log, done, mean.sum / (double)mean.rows, mean.rows, pp_now() - start);
+    if (r->away.home)
+        store_follow(r->away.home, &r->dev);
+    if (e->away.count.resident > r->away.count.resident)
+        r->away.count.resident = e->away.count.resident;
+    return log_evaluation(&r->report.log, done, mean.sum / (double)mean.rows, mean.rows,
+                          pp_now() - start);
 }
 
 /* The step has changed no parameter: once more, it takes the same way, and is looked at. */
@@ -180,9 +183,9 @@ static PpStatus not_finite(Rank *r, int64_t step, const StepLog *log)
     int again = 0;
     TRY(finite_again(r, log, &again));
     if (again) {
-        watchdog_step(r->watchdog, step);
+        watchdog_step(r->watch.dog, step);
         TRY(run_passes(r, step));
-        watchdog_step(r->watchdog, -1);
+        watchdog_step(r->watch.dog, -1);
     }
     return finite_stop(r, log);
 }
@@ -191,13 +194,14 @@ PpStatus steps_run(Rank *r)
 {
     const Run *run = r->run;
     MeanLoss mean = {0, 0}; /* eval */
-    TRY(trace_start(&r->trace, &r->group, memory_total(&r->memory) - r->plan.bytes.total));
+    TRY(trace_start(&r->report.trace, &r->group,
+                    memory_total(&r->report.memory) - r->plan.bytes.total));
     for (int64_t step = run->data.start.step; step < run->data.steps; step++) {
         StepLog log = {.step = step + 1, .lr = optim_rate(run->opt, step, run->data.steps)};
         double start = pp_now();
-        r->feed.loss_scale = r->scale.scale;
-        r->busy = r->passes = 0;
-        watchdog_step(r->watchdog, step);
+        r->feed.loss_scale = r->now.scale.scale;
+        r->report.busy = r->report.passes = 0;
+        watchdog_step(r->watch.dog, step);
         if (run->opt->mode == MODE_TRAIN) {
             TRY(finite_statistics(r, 0));
             TRY(run_passes(r, step));
@@ -212,21 +216,21 @@ PpStatus steps_run(Rank *r)
                 return PP_OK;
             TRY(sample_step(r, step));
         }
-        watchdog_step(r->watchdog, -1);
+        watchdog_step(r->watch.dog, -1);
         log.loss = r->results.norm[0];
         log.seconds = pp_now() - start;
-        TRY(log_step(&r->log, &log));
+        TRY(log_step(&r->report.log, &log));
         mean_add(&mean, r, step);
         if (run->opt->mode != MODE_INFER && !(isfinite(log.loss) && isfinite(log.grad_norm)) &&
-            !(log.skipped && strcmp(run->opt->on_nonfinite, "skip")))
+            !(log.skipped && strcmp(run->opt->train.on_nonfinite, "skip")))
             TRY(not_finite(r, step, &log));
         TRY(save_step(r, step + 1));
         TRY(evaluate(r, step + 1));
-        if (r->ends)
+        if (r->save.ends)
             break;
     }
     if (run->opt->mode == MODE_EVAL && mean.rows > 0)
-        return log_mean(&r->log, mean.sum / (double)mean.rows, mean.rows);
+        return log_mean(&r->report.log, mean.sum / (double)mean.rows, mean.rows);
     return PP_OK;
 }
 
@@ -234,12 +238,13 @@ static PpStatus write_trace(Rank *r)
 {
     const Run *run = r->run;
     return r->replica ? PP_OK
-                      : trace_write(&r->trace, &r->group, run->sched, run->model, run->opt->trace);
+                      : trace_write(&r->report.trace, &r->group, run->sched, run->model,
+                                    run->opt->report.trace);
 }
 
 static PpStatus finish_until(Rank *r)
 {
-    const char *dump = r->run->opt->dump_grads;
+    const char *dump = r->run->opt->report.dump_grads;
     if (r->group.rank == 0)
         until_print(r->run);
     if (dump)
@@ -253,19 +258,20 @@ PpStatus steps_finish(Rank *r)
     if (run->until)
         return finish_until(r);
     if (run->data.start.step >= run->data.steps)
-        return log_close(&r->log);
-    if (!r->ends && !r->sampler) {
+        return log_close(&r->report.log);
+    if (!r->save.ends && !r->sampler) {
         TRY(group_agree(&r->group, replicas_outputs(r)));
         TRY(group_agree(&r->group,
                         speaks(r) ? results_write(&r->results, run->output_wanted) : PP_OK));
     }
-    TRY(log_taken(&r->log, &r->group, memory_total(&r->memory), r->dev.op->taken(&r->dev)));
-    TRY(log_live(&r->log, &r->group, run->sched, run->members, r->live_most));
+    TRY(log_taken(&r->report.log, &r->group, memory_total(&r->report.memory),
+                  r->dev.op->taken(&r->dev)));
+    TRY(log_live(&r->report.log, &r->group, run->sched, run->members, r->now.live_most));
     TRY(members_log(r));
-    TRY(log_shards(&r->log, &r->group, &r->shards));
+    TRY(log_shards(&r->report.log, &r->group, &r->away.count));
     TRY(save_end(r));
-    PpStatus s = write_trace(r), closed = log_close(&r->log);
+    PpStatus s = write_trace(r), closed = log_close(&r->report.log);
     TRY(group_agree(&r->group, s != PP_OK ? s : closed));
-    log_end(&r->log, r->saved);
+    log_end(&r->report.log, r->save.step);
     return PP_OK;
 }

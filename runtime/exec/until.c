@@ -103,7 +103,7 @@ static int look_on(Past *p)
 
 PpStatus until_plan(Run *run)
 {
-    const char *text = run->opt->until;
+    const char *text = run->opt->report.until;
     const Schedule *s = run->sched;
     SchedAction a;
     int rank;
@@ -198,7 +198,7 @@ static void print_sends(const Run *run, int rank)
 void until_print(const Run *run)
 {
     const Schedule *s = run->sched;
-    printf("stopped after %s", run->opt->until);
+    printf("stopped after %s", run->opt->report.until);
     if (run->replicas > 1)
         printf(", each of %d replicas alike", run->replicas);
     if (run->members > 1)

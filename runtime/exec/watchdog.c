@@ -157,7 +157,8 @@ static const PpStage *stage_meeting(const Watchdog *w, int rank)
     const Entry *e = b->n ? &b->entry[b->n - 1] : NULL;
     const SchedAction *a = e ? action_of(w, rank, e->op) : NULL;
     const PpStage *st = a && a->stage >= 0 ? plan_as_run(w->run.model->stage[a->stage]) : NULL;
-    return st && e->done < 0 && e->collective >= 0 && e->collective < st->n_collective ? st : NULL;
+    return st && e->done < 0 && e->collective >= 0 && e->collective < st->mesh.n_collective ? st
+                                                                                            : NULL;
 }
 
 /* "; rank 4 (...) waits for it in the all-reduce of 'NAME' in stage 1, of ranks 4 to 5". */
@@ -169,7 +170,7 @@ static void meeting_text(const Watchdog *w, int rank, char *to, size_t n)
     for (int k = first; k < first + w->members && !*to; k++) {
         const PpStage *st = stage_meeting(w, k);
         int row = st ? w->beat[k].entry[w->beat[k].n - 1].collective : -1;
-        if (!st || !collective_has(w->run.model, &st->collective[row], k, rank))
+        if (!st || !collective_has(w->run.model, &st->mesh.collective[row], k, rank))
             continue;
         collective_text(text, sizeof text, w->run.model, st, row, rank);
         if (k == rank)

@@ -122,7 +122,7 @@ static void list_all(List *l)
                 if (state < 0 && !p->ask.replica && !pieces && (!q->update || !q->p->t.bytes))
                     add(l, q, NULL, state);
                 for (int i = q->piece; i < q->piece + q->n_piece && (state < 0 || q->update); i++)
-                    add(l, q, &p->piece[i], state);
+                    add(l, q, &p->pieces.at[i], state);
             }
 }
 
@@ -137,7 +137,8 @@ int64_t saver_file_bytes(const Plan *p, int *tensors)
 int64_t saver_bytes(const Plan *p, const Options *o)
 {
     int n;
-    if (!o->checkpoint || !o->every || o->mode != MODE_TRAIN || (o->offload & OFFLOAD_PARAMS))
+    if (!o->save.checkpoint || !o->save.every || o->mode != MODE_TRAIN ||
+        (o->memory.offload & OFFLOAD_PARAMS))
         return 0;
     return saver_file_bytes(p, &n);
 }
@@ -300,13 +301,15 @@ PpStatus saver_open(Saver **out, const Plan *p, HostCopy *h, const Data *d)
     int64_t bytes = saver_bytes(p, o);
     saver_file_bytes(p, &s->n);
     TRY(pp_take(&s->pool, &s->saved, s->n, sizeof *s->saved));
-    List l = {.plan = p, .optimizer = &optimizers[o->optimizer],
-              .pool = &s->pool, .saved = s->saved};
+    List l = {.plan = p,
+              .optimizer = &optimizers[o->train.optimizer],
+              .pool = &s->pool,
+              .saved = s->saved};
     list_all(&l);
     for (int i = 0; i < s->n; i++)
         if (!s->saved[i].name)
             return pp_no_memory();
-    if (!o->every || (o->offload & OFFLOAD_PARAMS))
+    if (!o->save.every || (o->memory.offload & OFFLOAD_PARAMS))
         return PP_OK; /* no thread: it would read what the next step changes */
     if (bytes > 0 && !(s->snapshot = h->dev->op->alloc_host(h->dev, bytes)))
         return pp_fail(PP_ERR_IO, "rank %d: no memory for the snapshot of --every: %lld bytes",

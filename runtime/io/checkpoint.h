@@ -94,7 +94,7 @@ PpStatus params_open(Index *x, const Options *o, int64_t below);
 /* Options that change numbers are those of the checkpoint, or given on the command line; of
  * ppsplit, too, or accepted by --accept. */
 PpStatus resume_options(const Index *x, const PpPlan *p, const Options *o);
-/* --groups as it was written: o->groups, which --dp has to divide. */
+/* --groups as it was written: o->machine.groups, which --dp has to divide. */
 PpStatus resume_groups(const Index *x, Options *o);
 /* digest.c: the data are those it was trained with, as far as their digests say; rank 0 of all */
 PpStatus resume_data(const Index *x, const Data *d);

@@ -19,13 +19,13 @@
 static PpStatus cut_rest(Data *d, int64_t rest)
 {
     const PpPlan *p = d->model;
-    if (rest % p->rows && !p->uneven_ok)
+    if (rest % p->rows && !p->uneven.ok)
         return pp_fail(PP_ERR_MODEL,
                        "%" PRId64 " rows in steps of %" PRId64 " leave %" PRId64
                        " for the last one, but this model runs with exactly %" PRId64
                        " rows a microbatch: %s",
                        d->rows, d->batch, rest, p->rows,
-                       p->uneven_why ? p->uneven_why : "its shapes are fixed");
+                       p->uneven.why ? p->uneven.why : "its shapes are fixed");
     int64_t chunks = (int64_t)data_chunks(d) * d->replicas;
     TRY(pp_take(&d->pool, &d->row0_rest, chunks + 1, sizeof *d->row0_rest));
     for (int64_t i = 0; i <= chunks; i++)
@@ -81,12 +81,12 @@ void data_round(const Data *d, int64_t step, int round, int64_t row[2])
 int64_t data_computed(const Data *d, int64_t step, int m)
 {
     const int64_t *row0 = data_chunk(d, step, m);
-    return d->opt->mask ? rows_of(d, step)[data_chunks(d)] : row0[1] - row0[0];
+    return d->opt->data.mask ? rows_of(d, step)[data_chunks(d)] : row0[1] - row0[0];
 }
 
 int64_t data_before(const Data *d, int64_t step, int m)
 {
-    return d->opt->mask ? *data_chunk(d, step, m) : 0;
+    return d->opt->data.mask ? *data_chunk(d, step, m) : 0;
 }
 
 int64_t data_step_rows(const Data *d, int64_t step)
@@ -123,22 +123,22 @@ static PpStatus check_meeting(const Data *d)
     const Options *o = d->opt;
     int64_t all = (int64_t)data_chunks(d) * d->replicas,
             calls = o->mode == MODE_TRAIN ? all : all * d->steps;
-    if (all > 1 && p->target_why && o->mode != MODE_INFER)
+    if (all > 1 && p->loss.target_why && o->mode != MODE_INFER)
         return pp_fail(
             PP_ERR_MODEL,
             "it is not known which rows of the target belong to a microbatch: %s; run with "
             "--microbatches 1, or split with --chunk target=DIM, or with --merge OUTPUT=DIM for "
             "the output it is compared with, and --chunk INPUT=replicate|DIM for inputs",
-            p->target_why);
-    if (all > 1 && p->loss_why && o->mode != MODE_INFER)
+            p->loss.target_why);
+    if (all > 1 && p->loss.why && o->mode != MODE_INFER)
         return pp_fail(PP_ERR_MODEL,
                        "the loss of a step does not follow from those of its microbatches: %s; "
                        "split with --loss-over minibatch, or run with --microbatches 1",
-                       p->loss_why);
+                       p->loss.why);
     for (int i = 0; i < p->n_output && p->output_merge; i++)
-        for (int k = 0; k < o->output.n && calls > 1; k++)
+        for (int k = 0; k < o->data.output.n && calls > 1; k++)
             if (p->output_merge[i] == PP_MERGE_NONE &&
-                !strcmp(o->output.at[k].name, p->output[i].name))
+                !strcmp(o->data.output.at[k].name, p->output[i].name))
                 return pp_fail(
                     PP_ERR_MODEL,
                     "--output %s: it has no batch dimension, and the results of %" PRId64
@@ -147,9 +147,9 @@ static PpStatus check_meeting(const Data *d)
                     "input has its rows, or make the whole batch one microbatch (--bind)",
                     p->output[i].name, calls, p->output_why[i], p->output[i].name);
     for (int i = 0; i < p->n_output && p->output_merge && data_rounds(d) > 1; i++)
-        for (int k = 0; k < o->output.n; k++)
+        for (int k = 0; k < o->data.output.n; k++)
             if (p->output[i].batch_dim < 0 && p->output_merge[i] != PP_MERGE_LAST &&
-                !strcmp(o->output.at[k].name, p->output[i].name))
+                !strcmp(o->data.output.at[k].name, p->output[i].name))
                 return pp_fail(PP_ERR_USAGE,
                                "--output %s: it is a sum or mean over rows, which replicas of "
                                "several groups would add up in another order: use --dp %d",
@@ -163,8 +163,8 @@ static int makes_output(const PpPlan *p, const Options *o)
     const PpStage *st = p->stage[p->n_stage - 1];
     int any = 0;
     for (int i = 0; i < st->n_output; i++)
-        for (int k = 0; k < o->output.n && st->output[i].model_output >= 0; k++)
-            any |= !strcmp(o->output.at[k].name, p->output[st->output[i].model_output].name);
+        for (int k = 0; k < o->data.output.n && st->output[i].model_output >= 0; k++)
+            any |= !strcmp(o->data.output.at[k].name, p->output[st->output[i].model_output].name);
     return any;
 }
 
@@ -173,7 +173,7 @@ static PpStatus check_minibatch(const Data *d, int64_t rows)
 {
     const PpPlan *p = d->model;
     const Options *o = d->opt;
-    if (!p->minibatch_rows || (o->mode == MODE_INFER && !makes_output(p, o)))
+    if (!p->minibatch.rows || (o->mode == MODE_INFER && !makes_output(p, o)))
         return PP_OK;
     if (d->groups > 1)
         return pp_fail(PP_ERR_USAGE,
@@ -186,14 +186,14 @@ static PpStatus check_minibatch(const Data *d, int64_t rows)
                        "--accumulate %d: the loss is one over the whole minibatch, which passes "
                        "would divide; use --microbatches %d in one pass",
                        d->passes, d->passes * d->microbatches);
-    if (rows > p->minibatch_rows || (rows < p->minibatch_rows && p->minibatch_why))
+    if (rows > p->minibatch.rows || (rows < p->minibatch.rows && p->minibatch.why))
         return pp_fail(PP_ERR_MODEL,
                        "a step has %" PRId64 " rows, but the loss over the minibatch is made for "
                        "%s%" PRId64 "%s%s: --batch %" PRId64
                        ", or ppsplit --loss-over minibatch=%" PRId64,
-                       rows, p->minibatch_why ? "exactly " : "", p->minibatch_rows,
-                       p->minibatch_why ? ": " : "", p->minibatch_why ? p->minibatch_why : "",
-                       p->minibatch_rows, rows);
+                       rows, p->minibatch.why ? "exactly " : "", p->minibatch.rows,
+                       p->minibatch.why ? ": " : "", p->minibatch.why ? p->minibatch.why : "",
+                       p->minibatch.rows, rows);
     return PP_OK;
 }
 
@@ -202,8 +202,8 @@ static int ignores(const PpPlan *p)
 {
     int any = 0;
     for (int k = 0; k < p->n_index; k++)
-        any |= p->index[k].input == p->loss_target && !p->index[k].table &&
-               p->index[k].has_other && p->index[k].other == p->loss_ignore;
+        any |= p->index[k].input == p->loss.target && !p->index[k].table && p->index[k].has_other &&
+               p->index[k].other == p->loss.ignore;
     return any;
 }
 
@@ -212,7 +212,7 @@ static PpStatus check_masked(const Data *d)
 {
     const PpPlan *p = d->model;
     const Options *o = d->opt;
-    if (!o->mask)
+    if (!o->data.mask)
         return PP_OK;
     if (d->groups > 1 || d->passes > 1)
         return pp_fail(PP_ERR_USAGE,
@@ -224,14 +224,15 @@ static PpStatus check_masked(const Data *d)
                        " rows of the step, the model's shapes are those of %" PRId64
                        ": ppsplit --rows %" PRId64,
                        d->batch, p->rows, d->batch);
-    if (o->mode != MODE_INFER && !p->minibatch_rows && !ignores(p))
+    if (o->mode != MODE_INFER && !p->minibatch.rows && !ignores(p))
         return pp_fail(PP_ERR_MODEL,
                        "--debug-mask-minibatches: rows of other microbatches would count in this "
                        "loss: ppsplit --loss-over minibatch computes it of each one's own rows");
-    for (int k = 0; k < o->output.n; k++)
+    for (int k = 0; k < o->data.output.n; k++)
         for (int i = 0; i < p->n_output; i++)
-            if (!strcmp(o->output.at[k].name, p->output[i].name) && p->output[i].batch_dim < 0 &&
-                p->output_merge[i] != PP_MERGE_LAST && d->microbatches > 1)
+            if (!strcmp(o->data.output.at[k].name, p->output[i].name) &&
+                p->output[i].batch_dim < 0 && p->output_merge[i] != PP_MERGE_LAST &&
+                d->microbatches > 1)
                 return pp_fail(PP_ERR_MODEL,
                                "--debug-mask-minibatches: --output %s is a sum or mean over rows, "
                                "in which those of other microbatches would count",
@@ -243,14 +244,15 @@ static PpStatus check_masked(const Data *d)
 static PpStatus find_groups(Data *d)
 {
     const Options *o = d->opt;
-    d->replicas = o->dp;
-    d->groups = o->groups && (o->mode == MODE_TRAIN || o->evaluates) ? o->groups : o->dp;
+    d->replicas = o->machine.dp;
+    d->groups = o->machine.groups && (o->mode == MODE_TRAIN || o->eval.on) ? o->machine.groups
+                                                                           : o->machine.dp;
     if (d->groups % d->replicas)
         return pp_fail(PP_ERR_USAGE,
                        "--dp %d replicas cannot divide --groups %d evenly: the number of groups "
                        "must be a multiple of the number of replicas",
-                       o->dp, d->groups);
-    if ((o->offload & OFFLOAD_PARAMS) && d->groups > d->replicas)
+                       o->machine.dp, d->groups);
+    if ((o->memory.offload & OFFLOAD_PARAMS) && d->groups > d->replicas)
         return pp_fail(PP_ERR_USAGE,
                        "--offload params: a replica can run only one group of rows in a step: for "
                        "--groups %d use --dp %d",
@@ -263,7 +265,7 @@ static PpStatus find_microbatches(Data *d)
 {
     const PpPlan *p = d->model;
     const Options *o = d->opt;
-    int64_t passes = o->accumulate && o->mode == MODE_TRAIN ? o->accumulate : 1;
+    int64_t passes = o->schedule.accumulate && o->mode == MODE_TRAIN ? o->schedule.accumulate : 1;
     int64_t groups = d->groups, share = (d->batch + groups - 1) / groups,
             least_share = d->batch / groups;
     const char *whose = groups == 1             ? ""
@@ -272,10 +274,10 @@ static PpStatus find_microbatches(Data *d)
     if (least_share == 0)
         return pp_fail(PP_ERR_MODEL,
                        "%s: %" PRId64 " rows for %" PRId64 " %s, each of which needs at least one",
-                       o->evaluates ? "--eval-data" : "a step", d->batch, groups,
+                       o->eval.on ? "--eval-data" : "a step", d->batch, groups,
                        groups == d->replicas ? "replicas" : "groups");
-    int64_t m = o->microbatches ? o->microbatches
-                                : ((share + p->rows - 1) / p->rows + passes - 1) / passes;
+    int64_t m = o->schedule.microbatches ? o->schedule.microbatches
+                                         : ((share + p->rows - 1) / p->rows + passes - 1) / passes;
     if (m > least_share / passes && passes > 1)
         return pp_fail(PP_ERR_MODEL,
                        "--accumulate %" PRId64 " of %" PRId64 " microbatches: a step has only "
@@ -290,8 +292,8 @@ static PpStatus find_microbatches(Data *d)
     d->microbatches = (int)m;
     d->passes = (int)passes;
     m *= passes; /* from here on those of a step, in each group */
-    int64_t most = o->mask ? d->batch : (share + m - 1) / m,
-            least = o->mask ? d->batch : least_share / m;
+    int64_t most = o->data.mask ? d->batch : (share + m - 1) / m,
+            least = o->data.mask ? d->batch : least_share / m;
     TRY(check_masked(d));
     if (most > p->rows)
         return pp_fail(PP_ERR_MODEL,
@@ -299,12 +301,12 @@ static PpStatus find_microbatches(Data *d)
                        " rows each, the model's shapes are those of %" PRId64
                        ": give --microbatches %" PRId64 " or more",
                        share, m, most, p->rows, (share + p->rows - 1) / p->rows);
-    if (least != p->rows && !p->uneven_ok)
+    if (least != p->rows && !p->uneven.ok)
         return pp_fail(PP_ERR_MODEL,
                        "%" PRId64 " rows in %" PRId64 " microbatches make microbatches of %" PRId64
                        " rows, but this model runs with exactly %" PRId64 ": %s",
                        least_share, m, least, p->rows,
-                       p->uneven_why ? p->uneven_why : "its shapes are fixed");
+                       p->uneven.why ? p->uneven.why : "its shapes are fixed");
     return PP_OK;
 }
 
@@ -315,7 +317,7 @@ PpStatus data_cut(Data *d)
     const Options *o = d->opt;
     int64_t rows = d->rows;
     TRY(find_groups(d));
-    d->batch = o->batch ? o->batch : rows;
+    d->batch = o->data.batch ? o->data.batch : rows;
     if (o->mode != MODE_TRAIN && d->batch > rows)
         d->batch = rows; /* one step, which is the rest */
     if (d->batch > rows || rows == 0)
@@ -332,15 +334,15 @@ PpStatus data_cut(Data *d)
     TRY(check_minibatch(d, d->batch));
     if (d->row0_rest)
         TRY(check_minibatch(d, rows % d->batch));
-    if (p->minibatch_rows && o->mode != MODE_TRAIN && d->steps_per_pass > 1 && makes_output(p, o))
+    if (p->minibatch.rows && o->mode != MODE_TRAIN && d->steps_per_pass > 1 && makes_output(p, o))
         return pp_fail(PP_ERR_MODEL,
                        "--output: what is made of a whole minibatch cannot be put together from "
                        "%" PRId64 " steps: --batch %" PRId64 ", or leave it out",
                        d->steps_per_pass, rows);
-    if (__builtin_mul_overflow(o->epochs, d->steps_per_pass, &d->steps))
-        return pp_fail(PP_ERR_USAGE, "--epochs %" PRId64 ": too many", o->epochs);
+    if (__builtin_mul_overflow(o->data.epochs, d->steps_per_pass, &d->steps))
+        return pp_fail(PP_ERR_USAGE, "--epochs %" PRId64 ": too many", o->data.epochs);
     if (!d->steps)
-        d->steps = o->steps ? o->steps : o->mode == MODE_TRAIN ? 1 : d->steps_per_pass;
+        d->steps = o->data.steps ? o->data.steps : o->mode == MODE_TRAIN ? 1 : d->steps_per_pass;
     return check_meeting(d);
 }
 
@@ -349,7 +351,7 @@ int64_t data_tokens(const Data *d)
 {
     const PpPlan *p = d->model;
     for (int k = -1; k < p->n_input; k++) {
-        int i = k < 0 ? p->loss_target : k;
+        int i = k < 0 ? p->loss.target : k;
         const PpTensor *t = i < 0 ? NULL : &p->input[i];
         if (!t || t->batch_dim < 0 || (t->dtype != PP_I64 && t->dtype != PP_I32))
             continue;

@@ -169,7 +169,7 @@ static PpStatus open_one(Data *d, const NameFile *nf)
 
 static int optional(const Data *d, int input)
 {
-    return (d->opt->mode == MODE_INFER && input == d->model->loss_target) ||
+    return (d->opt->mode == MODE_INFER && input == d->model->loss.target) ||
            data_total(d->model, input) >= 0;
 }
 
@@ -192,7 +192,7 @@ static PpStatus check_rows(Data *d, int *have_rows)
                                  "--%s %s=%s has %" PRId64 " rows, but %s has %" PRId64 "%s",
                                  option, p->input[i].name, in->file[0].path, in->rows,
                                  p->input[of].name, d->rows,
-                                 in->rows == p->rows && i != p->loss_target
+                                 in->rows == p->rows && i != p->loss.target
                                      ? "; ppsplit --chunk INPUT=replicate makes one the same for "
                                        "all rows"
                                      : "")
@@ -228,13 +228,15 @@ PpStatus data_open(Data *d, const PpPlan *p, const Options *o)
     int have_rows = 0;
     TRY(begin(d, p, o));
     TRY(lengths_read(d));
-    for (int i = 0; i < o->data.n; i++)
-        TRY(open_one(d, &o->data.at[i]));
+    for (int i = 0; i < o->data.files.n; i++)
+        TRY(open_one(d, &o->data.files.at[i]));
     TRY(tokens_open(d));
     TRY(prompt_open(d));
     TRY(check_rows(d, &have_rows));
     if (!have_rows)
-        d->rows = o->batch ? o->batch : p->rows * (o->microbatches ? o->microbatches : 1);
+        d->rows = o->data.batch
+                      ? o->data.batch
+                      : p->rows * (o->schedule.microbatches ? o->schedule.microbatches : 1);
     TRY(mix_open(d));
     TRY(lengths_open(d));
     for (int i = 0; i < p->n_input; i++)

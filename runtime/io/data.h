@@ -177,7 +177,7 @@ PpStatus order_rows(const Data *d, int64_t epoch, int64_t *order);
 /* Outputs of all steps are kept, one behind the other; else those of the last one */
 static inline int data_keeps_outputs(const Data *d)
 {
-    return d->opt->mode != MODE_TRAIN && !d->opt->samples;
+    return d->opt->mode != MODE_TRAIN && !d->opt->sample.on;
 }
 PpStatus data_cut(Data *d);
 Data data_of(const Data *d, int replica); /* its microbatches; d keeps the memory */

@@ -39,9 +39,9 @@ static int same_place(const char *a, const char *b)
 static PpStatus folder_apart(const Options *o, const Index *from, const char *option,
                              const char *folder)
 {
-    char own[sizeof o->folder + 16];
-    snprintf(own, sizeof own, "%s/params", o->folder);
-    const char *read = from->path ? from->path : o->params ? o->params : own;
+    char own[sizeof o->command.folder + 16];
+    snprintf(own, sizeof own, "%s/params", o->command.folder);
+    const char *read = from->path ? from->path : o->save.params ? o->save.params : own;
     return same_place(folder, read)
                ? pp_fail(PP_ERR_MODEL, "%s would overwrite %s, which the run reads", option, folder)
                : PP_OK;
@@ -50,25 +50,26 @@ static PpStatus folder_apart(const Options *o, const Index *from, const char *op
 /* File number i that the run reads (from 0) or writes (from n_read); NULL: there is none. */
 static const char *file_of(const Options *o, int i, const char **option)
 {
-    const Pairs *const read[] = {&o->data, &o->tokens, &o->eval_data, &o->eval_tokens};
+    const Pairs *const read[] = {&o->data.files, &o->data.tokens, &o->eval.files, &o->eval.tokens};
     *option = "--output";
     for (int k = 0; k < 4; i -= read[k++]->n)
         if (i < read[k]->n)
             return read[k]->at[i].file;
     if (i == 0)
-        return strchr(o->schedule, '.') || strchr(o->schedule, '/') ? o->schedule : NULL;
-    if (--i < o->output.n)
-        return o->output.at[i].file;
-    *option = i == o->output.n ? "--log-json" : "--trace";
-    return i != o->output.n                          ? o->trace
-           : o->log_json && strcmp(o->log_json, "-") ? o->log_json
-                                                     : NULL;
+        return strchr(o->schedule.name, '.') || strchr(o->schedule.name, '/') ? o->schedule.name
+                                                                              : NULL;
+    if (--i < o->data.output.n)
+        return o->data.output.at[i].file;
+    *option = i == o->data.output.n ? "--log-json" : "--trace";
+    return i != o->data.output.n                                   ? o->report.trace
+           : o->report.log_json && strcmp(o->report.log_json, "-") ? o->report.log_json
+                                                                   : NULL;
 }
 
 PpStatus destinations_apart(const Options *o, const Index *from)
 {
-    int n_read = o->data.n + o->tokens.n + o->eval_data.n + o->eval_tokens.n + 1,
-        n = n_read + o->output.n + 2;
+    int n_read = o->data.files.n + o->data.tokens.n + o->eval.files.n + o->eval.tokens.n + 1,
+        n = n_read + o->data.output.n + 2;
     const char *option, *other;
     for (int i = n_read; i < n; i++)
         for (int k = 0; k < i; k++) {
@@ -82,7 +83,8 @@ PpStatus destinations_apart(const Options *o, const Index *from)
         }
     if (o->mode != MODE_TRAIN)
         return PP_OK;
-    return o->dump_grads ? folder_apart(o, from, "--dump-grads", o->dump_grads) : PP_OK;
+    return o->report.dump_grads ? folder_apart(o, from, "--dump-grads", o->report.dump_grads)
+                                : PP_OK;
 }
 
 /* ---- room ---- */
@@ -167,11 +169,11 @@ static PpStatus try_checkpoint(Held *h, const Plan *p, const Options *o, int64_t
     struct stat sb;
     int tensors;
     int64_t bytes = saver_file_bytes(p, &tensors);
-    if (o->mode != MODE_TRAIN || !o->checkpoint || o->until ||
+    if (o->mode != MODE_TRAIN || !o->save.checkpoint || o->report.until ||
         ((p->ask.replica || p->ask.member) && !tensors))
         return PP_OK;
-    TRY(try_folder(h, "--checkpoint", o->checkpoint, bytes + HEADER * (1 + (int64_t)tensors)));
-    snprintf(step, sizeof step, "%s/step_%" PRId64, o->checkpoint, steps);
+    TRY(try_folder(h, "--checkpoint", o->save.checkpoint, bytes + HEADER * (1 + (int64_t)tensors)));
+    snprintf(step, sizeof step, "%s/step_%" PRId64, o->save.checkpoint, steps);
     return !stat(step, &sb) && !S_ISDIR(sb.st_mode) ? no("--checkpoint", step, 0, ENOTDIR) : PP_OK;
 }
 
@@ -181,16 +183,17 @@ PpStatus destinations_try(Held *h, const Plan *p, const Options *o, int64_t step
     if (p->ask.replica || p->ask.member) /* what else is written the first one writes */
         return try_checkpoint(h, p, o, steps);
     for (int i = 0; i < model->n_output; i++)
-        if (p->has_output[i] && !o->samples)
-            TRY(try_file(h, "--output", o->output.at[p->ask.output.wanted[i]].file,
+        if (p->data.has_output[i] && !o->sample.on)
+            TRY(try_file(h, "--output", o->data.output.at[p->ask.output.wanted[i]].file,
                          HEADER + tensor_bytes(model, &model->output[i], p->ask.output.rows,
                                                p->ask.output.length)));
-    if (o->mode == MODE_TRAIN && o->dump_grads)
-        TRY(try_folder(h, "--dump-grads", o->dump_grads, gradient_bytes(p)));
+    if (o->mode == MODE_TRAIN && o->report.dump_grads)
+        TRY(try_folder(h, "--dump-grads", o->report.dump_grads, gradient_bytes(p)));
     TRY(try_checkpoint(h, p, o, steps));
-    if (p->ask.rank == 0 && o->log_json && strcmp(o->log_json, "-") != 0)
-        TRY(try_file(h, "--log-json", o->log_json, HEADER));
-    return p->ask.rank == 0 && o->trace ? try_file(h, "--trace", o->trace, HEADER) : PP_OK;
+    if (p->ask.rank == 0 && o->report.log_json && strcmp(o->report.log_json, "-") != 0)
+        TRY(try_file(h, "--log-json", o->report.log_json, HEADER));
+    return p->ask.rank == 0 && o->report.trace ? try_file(h, "--trace", o->report.trace, HEADER)
+                                               : PP_OK;
 }
 
 void destinations_release(Held *h)

@@ -100,8 +100,8 @@ static PpStatus same_lengths(const Index *x, const Data *d, int v)
 
 PpStatus resume_data(const Index *x, const Data *d)
 {
-    for (int i = 0; i < d->opt->accept.n; i++)
-        if (!strcmp(d->opt->accept.at[i], "data"))
+    for (int i = 0; i < d->opt->save.accept.n; i++)
+        if (!strcmp(d->opt->save.accept.at[i], "data"))
             return PP_OK;
     for (int i = 0; i < d->model->n_input && x->n_data; i++)
         for (int k = 0; d->input[i].n && !d->input[i].shift && k <= d->input[i].n; k++)

@@ -11,7 +11,7 @@
 
 PpStatus feed_open(Feed *f, Pool *pool, const Data *d, const Plan *p)
 {
-    *f = (Feed){.data = d, .plan = p, .scale = p->scale, .loss_scale = 1};
+    *f = (Feed){.data = d, .plan = p, .scale = p->at.scale, .loss_scale = 1};
     TRY(pp_take(pool, &f->host, d->model->n_input, sizeof *f->host));
     if (order_is_own(d))
         TRY(pp_take(pool, &f->order, d->rows, sizeof *f->order));
@@ -20,9 +20,9 @@ PpStatus feed_open(Feed *f, Pool *pool, const Data *d, const Plan *p)
         files = d->input[i].n > files ? d->input[i].n : files;
     TRY(pp_take(pool, &f->seen, files, 1));
     TRY(pp_take(pool, &f->length, d->microbatches, sizeof *f->length));
-    memcpy(f->host, p->input, (size_t)d->model->n_input * sizeof *f->host);
+    memcpy(f->host, p->data.input, (size_t)d->model->n_input * sizeof *f->host);
     TRY(totals_open(&f->totals, pool, d, p));
-    return d->steps_per_pass > 1 ? ahead_open(&f->ahead, d, p->has_input, d->batch) : PP_OK;
+    return d->steps_per_pass > 1 ? ahead_open(&f->ahead, d, p->data.has_input, d->batch) : PP_OK;
 }
 
 void feed_close(Feed *f)
@@ -37,12 +37,12 @@ static void mask_elements(const Feed *f, int input, char *at, int64_t n)
     const PpPlan *p = f->data->model;
     int dtype = p->input[input].dtype;
     int64_t size = st_dtype_size(dtype);
-    if (input != p->loss_target || (dtype != PP_I64 && dtype != PP_I32)) {
+    if (input != p->loss.target || (dtype != PP_I64 && dtype != PP_I32)) {
         memset(at, 0, (size_t)(n * size));
         return;
     }
     for (int64_t i = 0; i < n; i++) /* little-endian: the low bytes come first */
-        memcpy(at + i * size, &p->loss_ignore, (size_t)size);
+        memcpy(at + i * size, &p->loss.ignore, (size_t)size);
 }
 
 /* --debug-mask-minibatches: all rows, and then not those of other microbatches. */
@@ -53,7 +53,7 @@ static void fill_masked(Feed *f, int input, int64_t first, const int64_t *row0)
     int64_t all = row0[d->microbatches], inner = in->inner;
     int64_t bytes = inner * st_dtype_size(d->model->input[input].dtype);
     for (int m = 0; m < d->microbatches; m++) {
-        char *to = f->host[input] + m * f->plan->input_stride[input];
+        char *to = f->host[input] + m * f->plan->data.stride[input];
         data_read(d, input, f->order, first, all, d->longest, to);
         for (int64_t o = 0; o < in->outer; o++, to += all * bytes) {
             mask_elements(f, input, to, row0[m] * inner);
@@ -73,13 +73,13 @@ static void fill_input(Feed *f, int input, int64_t first, const int64_t *row0)
         data_read(d, input, NULL, 0, 1, d->longest, f->host[input]);
         return;
     }
-    if (d->opt->mask) {
+    if (d->opt->data.mask) {
         fill_masked(f, input, first, row0);
         return;
     }
     for (int m = 0; m < d->microbatches; m++)
         data_read(d, input, f->order, first + row0[m], row0[m + 1] - row0[m], f->length[m],
-                  f->host[input] + m * f->plan->input_stride[input]);
+                  f->host[input] + m * f->plan->data.stride[input]);
 }
 
 /* The files of what was just read: the end of one that was cut short reads as zeros up to the end
@@ -111,12 +111,12 @@ static void count_line(void *of, int64_t file, int64_t here, int64_t own)
 {
     Counting *c = of;
     const PpPlan *p = c->f->data->model;
-    const DataInput *in = &c->f->data->input[p->loss_target];
+    const DataInput *in = &c->f->data->input[p->loss.target];
     int64_t read = in->padded ? own : c->here;
     (void)here;
-    c->n += in->pad_number != p->loss_ignore ? c->here - read : 0;
+    c->n += in->pad_number != p->loss.ignore ? c->here - read : 0;
     for (int64_t i = file; i < file + read; i++)
-        c->n += npy_integer(c->at + i * st_dtype_size(c->dtype), c->dtype) != p->loss_ignore;
+        c->n += npy_integer(c->at + i * st_dtype_size(c->dtype), c->dtype) != p->loss.ignore;
 }
 
 /* Targets of a row that count, of a microbatch of these lengths: of classes those that are not
@@ -125,16 +125,16 @@ static int64_t count_row(const Feed *f, int64_t row, PpLength length)
 {
     const Data *d = f->data;
     const PpPlan *p = d->model;
-    const DataInput *in = &d->input[p->loss_target];
-    const RowPiece piece = data_piece_of(d, p->loss_target, row, length);
+    const DataInput *in = &d->input[p->loss.target];
+    const RowPiece piece = data_piece_of(d, p->loss.target, row, length);
     Counting c = {.f = f, .here = piece.here[piece.rank - 1]};
     int64_t all = in->outer;
     for (int i = 0; i < piece.rank; i++)
         all *= piece.here[i];
-    if (p->loss_kind == PP_LOSS_MEAN_ELEMENTS)
+    if (p->loss.kind == PP_LOSS_MEAN_ELEMENTS)
         return all;
     for (int64_t o = 0; o < in->outer; o++) {
-        c.at = data_piece(d, p->loss_target, row, o, &c.dtype);
+        c.at = data_piece(d, p->loss.target, row, o, &c.dtype);
         data_lines(&piece, count_line, &c);
     }
     return c.n;
@@ -145,9 +145,9 @@ static int64_t count_targets(const Feed *f, int64_t first, int64_t step)
 {
     const Data *d = f->data;
     const PpPlan *p = d->model;
-    const DataInput *in = &d->input[p->loss_target];
+    const DataInput *in = &d->input[p->loss.target];
     int64_t n = 0, chunks;
-    int whole = p->input[p->loss_target].batch_dim < 0;
+    int whole = p->input[p->loss.target].batch_dim < 0;
     if (!in->n) /* inference does without: zeros */
         return in->outer * in->inner * (whole ? 1 : data_step_rows(d, step));
     if (whole)
@@ -167,27 +167,27 @@ static void fill_scale(Feed *f, const int64_t *row0, int64_t batch)
     const Data *d = f->data;
     const PpPlan *p = d->model;
     double mean = 1;
-    if (p->loss_kind == PP_LOSS_MEAN_ELEMENTS || p->loss_kind == PP_LOSS_MEAN_TARGETS)
+    if (p->loss.kind == PP_LOSS_MEAN_ELEMENTS || p->loss.kind == PP_LOSS_MEAN_TARGETS)
         mean = 1.0 / (double)f->targets;
     for (int m = 0; m < d->microbatches; m++) {
         double scale = mean;
-        if (p->loss_kind == PP_LOSS_MEAN_ROWS && !p->minibatch_rows)
+        if (p->loss.kind == PP_LOSS_MEAN_ROWS && !p->minibatch.rows)
             scale = (double)(row0[m + 1] - row0[m]) / (double)batch;
         number_put(f->scale + (int64_t)m * PP_ALIGN, 0,
-                   f->plan->scale_type == PP_F64 ? PP_F64 : PP_F32, scale * f->loss_scale);
+                   f->plan->data.scale_type == PP_F64 ? PP_F64 : PP_F32, scale * f->loss_scale);
     }
 }
 
 int feed_stays(const Feed *f, int64_t step)
 {
     return step > 0 && f->data->steps_per_pass == 1 && !f->order && data_passes(f->data) == 1 &&
-           !f->data->opt->samples;
+           !f->data->opt->sample.on;
 }
 
 void feed_scale(Feed *f, int64_t step)
 {
     const Data *d = f->data;
-    if (!f->plan->scale_type || f->laid_scale == f->loss_scale)
+    if (!f->plan->data.scale_type || f->laid_scale == f->loss_scale)
         return;
     fill_scale(f, data_pass(d, step, f->pass), data_step_rows(d, step));
     f->laid_scale = f->loss_scale;
@@ -234,12 +234,12 @@ void feed_fill(Feed *f, int64_t step, int pass)
     for (int m = 0; m < d->microbatches; m++)
         f->length[m] = data_length(d, f->order, first + row0[m], first + row0[m + 1]);
     for (int i = 0; i < p->n_input; i++)
-        if (f->plan->has_input[i])
+        if (f->plan->data.has_input[i])
             fill_input(f, i, first, row0);
     for (int i = 0; i < p->n_input && f->status == PP_OK; i++)
-        if (f->plan->has_input[i])
+        if (f->plan->data.has_input[i])
             f->status = check_files(f, i, first + row0[0], first + row0[d->microbatches]);
-    if (f->plan->scale_type && p->loss_target >= 0 && (pass == 0 || !f->filled))
+    if (f->plan->data.scale_type && p->loss.target >= 0 && (pass == 0 || !f->filled))
         f->targets = count_targets(f, first, step);
     f->filled = 1;
     f->pass = pass;

@@ -224,7 +224,7 @@ static PpIndex asked_of(const Data *d, int k)
                   most = left > 0 ? (left + b.step - 1) / b.step : 0;
     b.count = b.count < most ? b.count : most;
     int64_t first = b.most - b.rows + 1; /* the one that chooses row 0 */
-    if (b.table && !d->opt->negative_ids && b.least < first)
+    if (b.table && !d->opt->data.negative_ids && b.least < first)
         b.least = first;
     return b;
 }

@@ -160,10 +160,10 @@ static PpStatus apply(const Rule *r, const PpPlan *plan, const PpParam *p, const
 
 PpStatus init_of(const Options *o, const PpPlan *plan, const PpParam *p, const char *name, Init *to)
 {
-    *to = (Init){.seed = o->seed, .name = hash_bytes(HASH_START, name, strlen(name))};
-    for (int i = o->init.n; i-- > 0 && !to->given;) {
+    *to = (Init){.seed = o->data.seed, .name = hash_bytes(HASH_START, name, strlen(name))};
+    for (int i = o->train.init.n; i-- > 0 && !to->given;) {
         Rule r;
-        TRY(parse(o->init.at[i], &r));
+        TRY(parse(o->train.init.at[i], &r));
         to->given = matches(&r, name) && (!p->stat || r.number == KIND_DEFAULT);
         if (to->given)
             TRY(apply(&r, plan, p, name, to));
@@ -173,10 +173,10 @@ PpStatus init_of(const Options *o, const PpPlan *plan, const PpParam *p, const c
 
 PpStatus init_check(const Options *o, const PpPlan *plan)
 {
-    for (int i = 0; i < o->init.n; i++) {
+    for (int i = 0; i < o->train.init.n; i++) {
         Rule r;
         int any = 0;
-        TRY(parse(o->init.at[i], &r));
+        TRY(parse(o->train.init.at[i], &r));
         for (int s = 0; s < plan->n_stage; s++)
             for (int k = 0; k < plan->stage[s]->n_param; k++)
                 for (int j = 0; j < param_names(&plan->stage[s]->param[k]); j++)

@@ -30,13 +30,13 @@ const char *data_dtype_text(int dtype)
 const char *data_option(const Data *d, int tokens)
 {
     static const char *const name[2][2] = {{"data", "tokens"}, {"eval-data", "eval-tokens"}};
-    return name[d->opt->evaluates][tokens];
+    return name[d->opt->eval.on][tokens];
 }
 
 int data_total(const PpPlan *p, int input)
 {
-    for (int k = 0; k < p->n_total; k++)
-        if (p->total[k].input == input)
+    for (int k = 0; k < p->totals.n; k++)
+        if (p->totals.of[k].input == input)
             return k;
     return -1;
 }

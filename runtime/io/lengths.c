@@ -46,15 +46,15 @@ static PpStatus read_pad(Data *d, const NameFile *nf)
 /* Options that are about rows of different lengths. */
 static PpStatus check_options(const Options *o, const PpPlan *p)
 {
-    const char *option = o->lengths.n   ? "lengths"
-                         : o->by_length ? "by-length"
-                         : o->pads.n    ? "pad"
-                                        : NULL;
+    const char *option = o->data.lengths.n   ? "lengths"
+                         : o->data.by_length ? "by-length"
+                         : o->data.pads.n    ? "pad"
+                                             : NULL;
     if (option && !p->n_length)
         return pp_fail(
             PP_ERR_USAGE,
             "--%s: this program has one length: ppsplit --bind NAME=1..N makes one of any", option);
-    if (option && !o->lengths.n && !o->evaluates && (o->by_length || !o->eval_lengths.n))
+    if (option && !o->data.lengths.n && !o->eval.on && (o->data.by_length || !o->eval.lengths.n))
         return pp_fail(PP_ERR_USAGE, "--%s: without --lengths %s=FILE.npy all rows have one length",
                        option, p->length[0].name);
     return PP_OK;
@@ -96,7 +96,7 @@ static PpStatus check_longest(Data *d, int v)
 
 /* ---- --lengths ---- */
 
-const char *lengths_option(const Data *d) { return d->opt->evaluates ? "eval-lengths" : "lengths"; }
+const char *lengths_option(const Data *d) { return d->opt->eval.on ? "eval-lengths" : "lengths"; }
 
 static PpStatus read_one(Data *d, const NameFile *nf)
 {
@@ -134,8 +134,8 @@ static PpStatus read_one(Data *d, const NameFile *nf)
 PpStatus lengths_read(Data *d)
 {
     TRY(check_options(d->opt, d->model));
-    for (int i = 0; i < d->opt->lengths.n; i++)
-        TRY(read_one(d, &d->opt->lengths.at[i]));
+    for (int i = 0; i < d->opt->data.lengths.n; i++)
+        TRY(read_one(d, &d->opt->data.lengths.at[i]));
     return PP_OK;
 }
 
@@ -230,21 +230,21 @@ PpStatus lengths_open(Data *d)
 {
     const PpPlan *p = d->model;
     const Options *o = d->opt;
-    if (p->n_length && o->mask)
+    if (p->n_length && o->data.mask)
         return pp_fail(PP_ERR_USAGE, "--debug-mask-minibatches: microbatches differ in length");
     for (int v = 0; v < p->n_length; v++) {
         TRY(check_longest(d, v));
         TRY(check_lengths(d, v));
     }
-    for (int i = 0; i < o->pads.n; i++)
-        TRY(read_pad(d, &o->pads.at[i]));
+    for (int i = 0; i < o->data.pads.n; i++)
+        TRY(read_pad(d, &o->data.pads.at[i]));
     for (int i = 0; i < p->n_input; i++)
         if (d->input[i].ragged && !d->input[i].padded)
             return pp_fail(PP_ERR_USAGE,
                            "--%s %s: its rows have places of their own alone: --pad %s=VALUE says "
                            "what stands behind shorter ones%s",
                            data_option(d, d->input[i].tokens), p->input[i].name, p->input[i].name,
-                           i == p->loss_target ? ", -100 for what does not count" : "");
+                           i == p->loss.target ? ", -100 for what does not count" : "");
     return PP_OK;
 }
 

@@ -42,7 +42,7 @@ static PpStatus keep_lines(FILE *f, int64_t done)
 
 static PpStatus open_json(Log *l)
 {
-    const char *path = l->opt->log_json;
+    const char *path = l->opt->report.log_json;
     struct stat sb;
     int goes_on = l->first > 0 && !stat(path, &sb) && S_ISREG(sb.st_mode);
     l->json = !strcmp(path, "-") ? stdout : fopen(path, goes_on ? "r+" : "w");
@@ -57,19 +57,19 @@ PpStatus log_open(Log *l, const Options *o, const Group *g, const Data *d)
                .speaks = g->rank == 0,
                .first = d->start.step,
                .steps = d->steps,
-               .tokens = o->samples ? d->batch : data_tokens(d),
+               .tokens = o->sample.on ? d->batch : data_tokens(d),
                .done = d->start.step,
                .begun = pp_now()};
     /* mpirun shows its processes a terminal that is none */
     l->bar = o->mode == MODE_TRAIN && !g->processes && isatty(1);
-    if (l->speaks && o->tensorboard)
-        TRY(events_open(&l->events, o->tensorboard, l->first + 1));
-    return l->speaks && o->log_json ? open_json(l) : PP_OK;
+    if (l->speaks && o->report.tensorboard)
+        TRY(events_open(&l->events, o->report.tensorboard, l->first + 1));
+    return l->speaks && o->report.log_json ? open_json(l) : PP_OK;
 }
 
 void log_chosen(const Log *l, const char *text)
 {
-    if (l->speaks && !l->opt->quiet && text[0])
+    if (l->speaks && !l->opt->report.quiet && text[0])
         printf("%s\n", text);
 }
 
@@ -79,7 +79,7 @@ void log_resumed(const Log *l, const Index *x, int64_t done)
         return;
     if (x->note[0])
         fprintf(stderr, "pipeline: warning: %s: an older checkpoint is taken\n", x->note);
-    if (!l->opt->quiet)
+    if (!l->opt->report.quiet)
         printf("resumed from %s, %" PRId64 " steps are done%s\n", x->path, done,
                done >= l->steps ? ": nothing is left to do" : "");
 }
@@ -87,7 +87,7 @@ void log_resumed(const Log *l, const Index *x, int64_t done)
 static PpStatus flushed(const Log *l)
 {
     return fflush(l->json)
-               ? pp_fail(PP_ERR_IO, "--log-json %s: %s", l->opt->log_json, strerror(errno))
+               ? pp_fail(PP_ERR_IO, "--log-json %s: %s", l->opt->report.log_json, strerror(errno))
                : PP_OK;
 }
 
@@ -103,10 +103,13 @@ static void json_number(FILE *f, const char *key, double v)
 /* Is the loss scaled at all? */
 static int scales(const Log *l)
 {
-    return l->opt->loss_scale.window || l->opt->loss_scale.scale != 1;
+    return l->opt->train.scale.window || l->opt->train.scale.scale != 1;
 }
 
-static int skips(const Log *l) { return scales(l) || strcmp(l->opt->on_nonfinite, "skip") == 0; }
+static int skips(const Log *l)
+{
+    return scales(l) || strcmp(l->opt->train.on_nonfinite, "skip") == 0;
+}
 
 /* Seconds of a step, the mean over the last ones.  The first one, in which libraries start, counts
  * until there is another. */
@@ -245,7 +248,7 @@ PpStatus log_step(Log *l, const StepLog *step)
     if (l->events)
         TRY(step_events(l, s));
     double seconds = mean_seconds(l, s->seconds);
-    if (!l->opt->quiet)
+    if (!l->opt->report.quiet)
         (l->bar ? progress : step_line)(l, s, seconds);
     return PP_OK;
 }
@@ -262,7 +265,7 @@ PpStatus log_mean(const Log *l, double loss, int64_t rows)
         fputs("}\n", l->json);
         TRY(flushed(l));
     }
-    if (!l->opt->quiet || !l->json)
+    if (!l->opt->report.quiet || !l->json)
         printf("mean loss %s over %" PRId64 " rows\n", loss_text(loss).text, rows);
     return PP_OK;
 }
@@ -285,7 +288,7 @@ PpStatus log_evaluation(const Log *l, int64_t done, double loss, int64_t rows, d
     }
     if (l->events)
         TRY(events_write(l->events, done, &(Scalar){"eval/loss", loss}, 1));
-    if (l->opt->quiet)
+    if (l->opt->report.quiet)
         return PP_OK;
     printf("%sstep %" PRId64 "/%" PRId64 " eval_loss %s rows %" PRId64 "\n",
            l->bar ? "\r\033[K" : "", done, l->steps, loss_text(loss).text, rows);
@@ -299,7 +302,7 @@ void log_end(const Log *l, int64_t saved)
 {
     double took = pp_now() - l->begun;
     int64_t n = l->done - l->first;
-    if (!l->speaks || l->opt->quiet)
+    if (!l->speaks || l->opt->report.quiet)
         return;
     printf("done: ");
     if (l->first || l->done < l->steps)
@@ -307,8 +310,8 @@ void log_end(const Log *l, int64_t saved)
     else
         printf("%" PRId64 " step%s", n, n == 1 ? "" : "s");
     printf(" in %s, %.0f tokens/s", time_text(took).text, rate((double)(n * l->tokens), took));
-    if (l->opt->mode == MODE_TRAIN && l->opt->checkpoint && saved > 0)
-        printf("; saved in %s/step_%" PRId64 "\n", l->opt->checkpoint, saved);
+    if (l->opt->mode == MODE_TRAIN && l->opt->save.checkpoint && saved > 0)
+        printf("; saved in %s/step_%" PRId64 "\n", l->opt->save.checkpoint, saved);
     else
         puts(l->opt->mode == MODE_TRAIN ? "; nothing was saved: no --checkpoint" : "");
     fflush(stdout);
@@ -322,5 +325,5 @@ PpStatus log_close(Log *l)
         return events;
     int bad = ferror(l->json) | (l->json == stdout ? fflush(stdout) : fclose(l->json));
     l->json = NULL;
-    return bad ? pp_fail(PP_ERR_IO, "--log-json %s: write error", l->opt->log_json) : events;
+    return bad ? pp_fail(PP_ERR_IO, "--log-json %s: write error", l->opt->report.log_json) : events;
 }

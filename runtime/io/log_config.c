@@ -72,9 +72,9 @@ static PpStatus put_options(FILE *f, const Options *o)
     const char *comma = "";
     POOL(pool);
     fputs(", \"arguments\": [", f);
-    for (int i = 1; i < o->argc; i++) {
+    for (int i = 1; i < o->command.argc; i++) {
         fputs(i > 1 ? ", " : "", f);
-        json_write_string(f, o->argv[i]);
+        json_write_string(f, o->command.argv[i]);
     }
     fputs("], \"numbers\": {", f);
     for (int i = 0; options_next_number(o, &i, &n, &pool); comma = ", ") {
@@ -94,10 +94,10 @@ static PpStatus put_line(const Log *l, const LogConfig *c, const Place *place, i
     static const char *const modes[] = {"train", "eval", "infer"};
     FILE *f = l->json;
     char hash[20], plan[20];
-    snprintf(hash, sizeof hash, "%016" PRIx64, c->model->model_hash);
-    snprintf(plan, sizeof plan, "%016" PRIx64, c->model->hash);
+    snprintf(hash, sizeof hash, "%016" PRIx64, c->model->program.model_hash);
+    snprintf(plan, sizeof plan, "%016" PRIx64, c->model->program.hash);
     fprintf(f, "{\"config\": {\"mode\": \"%s\"",
-            l->opt->samples ? "sample" : modes[l->opt->mode]);
+            l->opt->sample.on ? "sample" : modes[l->opt->mode]);
     put(f, "model", c->model->model);
     put(f, "model_hash", hash);
     put(f, "plan_hash", plan);
@@ -113,8 +113,9 @@ static PpStatus put_line(const Log *l, const LogConfig *c, const Place *place, i
     put_places(f, place, ranks);
     TRY(put_options(f, l->opt));
     fputs("}}\n", f);
-    return fflush(f) ? pp_fail(PP_ERR_IO, "--log-json %s: %s", l->opt->log_json, strerror(errno))
-                     : PP_OK;
+    return fflush(f)
+               ? pp_fail(PP_ERR_IO, "--log-json %s: %s", l->opt->report.log_json, strerror(errno))
+               : PP_OK;
 }
 
 PpStatus log_config(Log *l, Group *g, const LogConfig *c, const MemoryReport *mine)
@@ -126,7 +127,7 @@ PpStatus log_config(Log *l, Group *g, const LogConfig *c, const MemoryReport *mi
     gethostname(here.host, sizeof here.host - 1);
     cpus_text(here.cpus, sizeof here.cpus);
     snprintf(here.where, sizeof here.where, "%s", mine->where);
-    if (!l->opt->log_json && !l->opt->tensorboard)
+    if (!l->opt->report.log_json && !l->opt->report.tensorboard)
         return PP_OK;
     Place *all;
     POOL(room);

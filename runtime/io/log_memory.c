@@ -148,20 +148,21 @@ static void print_recomputed(const Schedule *s, const Options *o, int pipe, int 
         print_runs(s, pipe, SA_R);
         printf("; %.0f operations a step, %.2f %% more\n", m->recomputed,
                rest > 0 ? 100 * m->recomputed / rest : 0);
-    } else if (o->recompute && strcmp(o->recompute, "never") != 0) {
+    } else if (o->memory.recompute && strcmp(o->memory.recompute, "never") != 0) {
         printf("rank %d recomputes nothing\n", rank);
     }
 }
 
 static void print_mapped(const Options *o, int rank, const PlanBytes *b)
 {
-    if (!(o->offload & OFFLOAD_PARAMS) || !b->mapped)
+    if (!(o->memory.offload & OFFLOAD_PARAMS) || !b->mapped)
         return;
     printf("rank %d offload: parameters, gradients and optimizer state are %" PRId64
            " bytes in %s, at most %" PRId64 " of them %s; %" PRId64 " bytes in and %" PRId64
            " out a step",
-           rank, b->mapped, b->resident ? o->offload_dir : "host memory", b->resident + b->window,
-           b->resident ? "in memory" : "on the device", b->travels.in, b->travels.out);
+           rank, b->mapped, b->resident ? o->memory.offload_dir : "host memory",
+           b->resident + b->window, b->resident ? "in memory" : "on the device", b->travels.in,
+           b->travels.out);
     if (b->travels.update_in)
         printf(", %" PRId64 " in and %" PRId64 " out for the update", b->travels.update_in,
                b->travels.update_out);
@@ -175,7 +176,7 @@ static void print_store(const Schedule *s, const Options *o, int pipe, int rank,
     for (int k = 0; k < s->stages; k++)
         stages += s->rank_of[k] == pipe;
     if (!m->offloaded) {
-        if (o->offload & OFFLOAD_STASH)
+        if (o->memory.offload & OFFLOAD_STASH)
             printf("rank %d offload: 0 of %d stashes: there is no time for copies, or no need\n",
                    rank, stages * s->microbatches);
         return;
@@ -184,14 +185,14 @@ static void print_store(const Schedule *s, const Options *o, int pipe, int rank,
     print_runs(s, pipe, SA_OFFLOAD);
     printf("), %" PRId64 " bytes out and back a step, %" PRId64 " bytes %s%s\n", m->bytes.moved,
            m->bytes.store, m->where[0] ? "of pinned host memory" : "in ",
-           m->where[0] ? "" : o->offload_dir);
+           m->where[0] ? "" : o->memory.offload_dir);
 }
 
 /* Bytes a parameter: itself, its gradient, its state. */
 static void print_divided(const Options *o, int rank, const PlanBytes *b)
 {
     double n = (double)b->replicas.elements, held = (double)b->replicas.stays;
-    if (!o->zero || !b->replicas.elements)
+    if (!o->memory.zero || !b->replicas.elements)
         return;
     printf("rank %d updates %" PRId64 " bytes of parameters: optimizer state %" PRId64
            " bytes instead of %" PRId64 ", %.2f bytes a parameter instead of %.2f\n",
@@ -216,11 +217,11 @@ PpStatus log_memory(const Log *l, Group *g, const Schedule *sched, int members,
     MemoryReport *all;
     POOL(room);
     TRY(group_gather(g, mine, sizeof *all, &room, &all));
-    const int says = l->speaks && !l->opt->quiet;
+    const int says = l->speaks && !l->opt->report.quiet;
     if (says)
         print_half(all, g->ranks);
     for (int k = 0; says && k < g->ranks; k++) {
-        print_memory(k, &all[k], l->opt->verbose);
+        print_memory(k, &all[k], l->opt->report.verbose);
         print_divided(l->opt, k, &all[k].bytes);
         print_gathers(k, &all[k].bytes);
         if (k < sched->ranks * members && k % members == 0) { /* others are as the first one */
@@ -237,7 +238,7 @@ PpStatus log_memory(const Log *l, Group *g, const Schedule *sched, int members,
 
 PpStatus log_taken(const Log *l, Group *g, int64_t planned, int64_t taken)
 {
-    if (!l->opt->verbose)
+    if (!l->opt->report.verbose)
         return PP_OK;
     int64_t mine[2] = {planned, taken}, *all;
     POOL(room);
@@ -251,7 +252,7 @@ PpStatus log_taken(const Log *l, Group *g, int64_t planned, int64_t taken)
 
 PpStatus log_live(const Log *l, Group *g, const Schedule *s, int members, int most)
 {
-    if (!l->opt->verbose || l->opt->mode != MODE_TRAIN)
+    if (!l->opt->report.verbose || l->opt->mode != MODE_TRAIN)
         return PP_OK;
     int64_t mine = most, *all;
     POOL(room);
@@ -274,11 +275,11 @@ PpStatus log_collectives(const Log *l, Group *g, int64_t calls, int64_t sent)
     TRY(group_gather(g, mine, sizeof mine, &room, &all));
     for (int k = 0; k < 2 * g->ranks; k++)
         most[k % 2] = all[k] > most[k % 2] ? all[k] : most[k % 2];
-    if (l->speaks && !l->opt->quiet)
+    if (l->speaks && !l->opt->report.quiet)
         printf("collectives: at most %" PRId64 " of a rank in a step, %" PRId64
                " bytes sent by it\n",
                most[0], most[1]);
-    for (int k = 0; l->speaks && l->opt->verbose && k < g->ranks; k++)
+    for (int k = 0; l->speaks && l->opt->report.verbose && k < g->ranks; k++)
         printf("rank %d collectives: %" PRId64 " in a step, %" PRId64 " bytes sent\n", k,
                all[2 * k], all[2 * k + 1]);
     return PP_OK;
@@ -286,8 +287,8 @@ PpStatus log_collectives(const Log *l, Group *g, int64_t calls, int64_t sent)
 
 PpStatus log_shards(const Log *l, Group *g, const ShardCount *mine)
 {
-    int elsewhere = l->opt->offload & OFFLOAD_PARAMS;
-    if (!l->opt->verbose || (!elsewhere && l->opt->zero < 3))
+    int elsewhere = l->opt->memory.offload & OFFLOAD_PARAMS;
+    if (!l->opt->report.verbose || (!elsewhere && l->opt->memory.zero < 3))
         return PP_OK;
     ShardCount *all;
     POOL(room);

@@ -44,11 +44,11 @@ static PpStatus parse_weights(const NameFile *mix, MixSet *set, int n)
 
 PpStatus mix_open(Data *d)
 {
-    const NameFile *mix = d->opt->mixes.at;
+    const NameFile *mix = d->opt->data.mixes.at;
     int input;
-    if (!d->opt->mixes.n || d->opt->evaluates)
+    if (!d->opt->data.mixes.n || d->opt->eval.on)
         return PP_OK;
-    if (d->opt->mixes.n > 1)
+    if (d->opt->data.mixes.n > 1)
         return pp_fail(PP_ERR_USAGE, "--mix %s and %s: only one input can have weights",
                        mix[0].name, mix[1].name);
     TRY(data_find(d->model, "mix", mix->name, &input));

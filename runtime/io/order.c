@@ -10,9 +10,9 @@
 
 _Static_assert((int)ROW_LENGTHS == (int)PP_LENGTHS, "as many dimensions vary");
 
-int order_by_length(const Data *d) { return d->opt->by_length && d->opt->lengths.n; }
+int order_by_length(const Data *d) { return d->opt->data.by_length && d->opt->data.lengths.n; }
 
-int order_is_own(const Data *d) { return d->opt->shuffle || d->n_mix || order_by_length(d); }
+int order_is_own(const Data *d) { return d->opt->data.shuffle || d->n_mix || order_by_length(d); }
 
 PpStatus order_rows(const Data *d, int64_t epoch, int64_t *order)
 {
@@ -20,9 +20,9 @@ PpStatus order_rows(const Data *d, int64_t epoch, int64_t *order)
                   .batch = d->batch,
                   .n = (int64_t)data_chunks(d) * d->replicas,
                   .row0 = d->row0,
-                  .by_length = order_by_length(d) ? d->opt->by_length : 0,
-                  .shuffle = d->opt->shuffle,
-                  .seed = d->opt->shuffle_seed};
+                  .by_length = order_by_length(d) ? d->opt->data.by_length : 0,
+                  .shuffle = d->opt->data.shuffle,
+                  .seed = d->opt->data.shuffle_seed};
     for (int v = 0; v < PP_LENGTHS; v++)
         o.length[v] = d->row_length[v];
     for (int64_t i = 0; i < d->rows; i++)

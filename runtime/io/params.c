@@ -306,7 +306,7 @@ static PpStatus place_pieces(HostCopy *h, const Source *s, const Wanted *w, cons
     TRY(pp_take(&room, &whole, w->part.bytes, 1));
     TRY(load(s, w, whole));
     for (int i = q->piece; i < q->piece + q->n_piece; i++) {
-        const Piece *piece = &plan->piece[i];
+        const Piece *piece = &plan->pieces.at[i];
         q->lowest += params_lowest(whole + piece->first, w->like->t.dtype, piece->bytes);
         host_upload(h, piece->value, whole + piece->first, piece->bytes);
     }
@@ -371,7 +371,7 @@ static PpStatus load_params(HostCopy *h, const Plan *plan, const StagePlan *rs, 
         TRY(q->value ? place(h, s, w, q->value, &q->lowest) : place_pieces(h, s, &w, plan, q));
         const Source *states = from->states ? s : from->torch.n ? &torch : NULL;
         for (int i = q->piece; i < q->piece + q->n_piece && states && q->update; i++)
-            TRY(load_states(h, states, w, &plan->piece[i], from->optimizer));
+            TRY(load_states(h, states, w, &plan->pieces.at[i], from->optimizer));
     }
     return PP_OK;
 }
@@ -492,7 +492,7 @@ PpStatus params_load(const Plan *p, HostCopy *h, const ParamsFrom *given, const 
     From from = {.own = given->own,
                  .given = given->resume ? given->resume : given->given,
                  .options = o,
-                 .optimizer = &optimizers[o->optimizer],
+                 .optimizer = &optimizers[o->train.optimizer],
                  .states = given->resume != NULL};
     TRY(refuse_half(given->own));
     PpStatus status = open_given(&x, &from);

@@ -31,8 +31,8 @@ void pp_time_step(void)
 static int64_t stage_size(const PpStage *st)
 {
     int64_t n = 0;
-    for (int k = 0; st->steps && k < PP_TIMED; k++)
-        n += 1 + st->steps[k].n;
+    for (int k = 0; st->look.steps && k < PP_TIMED; k++)
+        n += 1 + st->look.steps[k].n;
     return n;
 }
 
@@ -62,13 +62,13 @@ PpStatus profile_open(Profile *p, Pool *pool, const PpPlan *model, const Schedul
 
 void profile_begin(const Profile *p, const PpStage *st, int function)
 {
-    if (!p->at || !st->steps || p->first[st->index] < 0)
+    if (!p->at || !st->look.steps || p->first[st->index] < 0)
         return;
     double *at = p->at + p->first[st->index];
     for (int k = 0; k < function; k++)
-        at += 1 + st->steps[k].n;
+        at += 1 + st->look.steps[k].n;
     at[0]++;
-    running = (Running){.seconds = at + 1, .n = st->steps[function].n};
+    running = (Running){.seconds = at + 1, .n = st->look.steps[function].n};
 }
 
 void profile_end(void) { running.seconds = NULL; }
@@ -88,7 +88,7 @@ void profile_write(FILE *f, const PpPlan *model, const Schedule *s, int rank, co
     static const char *const name[PP_TIMED] = {"forward", "backward", "backward, I",
                                                "backward, W"};
     for (int i = 0; i < s->stages && i < model->n_stage; i++) {
-        const PpSteps *steps = model->stage[i]->steps;
+        const PpSteps *steps = model->stage[i]->look.steps;
         for (int k = 0; s->rank_of[i] == rank && steps && k < PP_TIMED; k++) {
             int line = PP_TIMED * i + k;
             if (at[0] > 0)

@@ -17,7 +17,7 @@ static int is_ids(const Data *d, int input)
 {
     const PpPlan *p = d->model;
     const PpTensor *t = &p->input[input];
-    return !d->input[input].n && input != p->loss_target && data_total(p, input) < 0 &&
+    return !d->input[input].n && input != p->loss.target && data_total(p, input) < 0 &&
            (t->dtype == PP_I64 || t->dtype == PP_I32) && t->rank == 2 && t->batch_dim == 0 &&
            t->dim[0] == p->rows && t->dim[1] > 0;
 }
@@ -45,7 +45,7 @@ static int next_token(const Options *o, const char **at, int64_t *token)
 {
     if (!**at)
         return 0;
-    if (!o->prompt_ids) {
+    if (!o->sample.prompt_ids) {
         *token = (unsigned char)*(*at)++;
         return 1;
     }
@@ -60,7 +60,10 @@ static int next_token(const Options *o, const char **at, int64_t *token)
 /* ids: room for the last T of them; NULL: they are counted. */
 static PpStatus read_prompt(const Options *o, int64_t T, int64_t *ids, int64_t *n)
 {
-    const char *text = o->prompt_ids ? o->prompt_ids : o->prompt ? o->prompt : "\n", *at = text;
+    const char *text = o->sample.prompt_ids ? o->sample.prompt_ids
+                       : o->sample.prompt   ? o->sample.prompt
+                                            : "\n",
+               *at = text;
     int64_t token;
     int more;
     for (*n = 0; (more = next_token(o, &at, &token)) > 0; ++*n) {
@@ -74,7 +77,7 @@ static PpStatus read_prompt(const Options *o, int64_t T, int64_t *ids, int64_t *
                        text);
     if (!*n)
         return pp_fail(PP_ERR_USAGE, "--prompt%s: a text needs at least one token to begin with",
-                       o->prompt_ids ? "-ids" : "");
+                       o->sample.prompt_ids ? "-ids" : "");
     *n = *n < T ? *n : T;
     return PP_OK;
 }
@@ -83,10 +86,10 @@ static PpStatus read_prompt(const Options *o, int64_t T, int64_t *ids, int64_t *
 static int64_t count_texts(const Data *d)
 {
     const PpPlan *p = d->model;
-    for (int i = 0; i < p->n_input && !d->opt->batch; i++)
+    for (int i = 0; i < p->n_input && !d->opt->data.batch; i++)
         if (d->input[i].n && p->input[i].batch_dim >= 0)
             return d->input[i].rows;
-    return d->opt->batch ? d->opt->batch : p->uneven_ok ? 1 : p->rows;
+    return d->opt->data.batch ? d->opt->data.batch : p->uneven.ok ? 1 : p->rows;
 }
 
 void prompt_put(char *at, int dtype, int64_t token)
@@ -96,7 +99,7 @@ void prompt_put(char *at, int dtype, int64_t token)
 
 PpStatus prompt_open(Data *d)
 {
-    if (!d->opt->samples)
+    if (!d->opt->sample.on)
         return PP_OK;
     TRY(find_ids(d));
     const PpTensor *t = &d->model->input[d->sampled];
@@ -109,7 +112,7 @@ PpStatus prompt_open(Data *d)
     POOL(room);
     TRY(pp_take(&room, &ids, T, sizeof *ids));
     TRY(read_prompt(d->opt, T, ids, &d->prompt));
-    TRY(data_add(d, d->sampled, d->opt->prompt_ids ? "(--prompt-ids)" : "(--prompt)", &f));
+    TRY(data_add(d, d->sampled, d->opt->sample.prompt_ids ? "(--prompt-ids)" : "(--prompt)", &f));
     f->npy = (NpyFile){.dtype = t->dtype, .rank = 2, .dim = {rows, T}, .bytes = all};
     f->npy.data = f->npy.own = zeroed(all, 1);
     f->rows = rows;

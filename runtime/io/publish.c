@@ -26,9 +26,9 @@ static PpStatus failed(const char *path)
 
 PpStatus checkpoint_folder(char *path, size_t n, const Options *o, int64_t step, const char *end)
 {
-    return snprintf(path, n, "%s/step_%" PRId64 "%s", o->checkpoint, step, end) < (int)n
+    return snprintf(path, n, "%s/step_%" PRId64 "%s", o->save.checkpoint, step, end) < (int)n
                ? PP_OK
-               : pp_fail(PP_ERR_IO, "%s: name too long", o->checkpoint);
+               : pp_fail(PP_ERR_IO, "%s: name too long", o->save.checkpoint);
 }
 
 /* ---- removing ---- */
@@ -68,9 +68,9 @@ static void remove_unfinished(const char *folder)
 static PpStatus keep_newest(const Options *o)
 {
     int n;
-    int64_t *step = o->keep ? index_steps(o->checkpoint, &n) : NULL;
+    int64_t *step = o->save.keep ? index_steps(o->save.checkpoint, &n) : NULL;
     PpStatus s = PP_OK;
-    for (int i = 0; step && i + o->keep < n && s == PP_OK; i++)
+    for (int i = 0; step && i + o->save.keep < n && s == PP_OK; i++)
         s = remove_checkpoint(o, step[i]);
     free(step);
     return s;
@@ -81,8 +81,8 @@ PpStatus checkpoint_prepare(const Options *o, int64_t step)
     char path[PATH_MAX];
     TRY(checkpoint_folder(path, sizeof path, o, step, ".tmp"));
     struct stat sb;
-    TRY(folder_make(o->checkpoint));
-    remove_unfinished(o->checkpoint);
+    TRY(folder_make(o->save.checkpoint));
+    remove_unfinished(o->save.checkpoint);
     return mkdir(path, 0777) && (errno != EEXIST || lstat(path, &sb) || !S_ISDIR(sb.st_mode))
                ? failed(path)
                : PP_OK;
@@ -240,10 +240,10 @@ static PpStatus put_options(FILE *f, const PpPlan *model, const Options *o)
             return pp_no_memory();
         put_text(f, &comma, n.name, n.value);
     }
-    for (int i = 0; i < model->n_made; i++) {
+    for (int i = 0; i < model->program.n_made; i++) {
         char made[80];
-        snprintf(made, sizeof made, "made.%s", model->made[i].option);
-        put_text(f, &comma, made, model->made[i].value);
+        snprintf(made, sizeof made, "made.%s", model->program.made[i].option);
+        put_text(f, &comma, made, model->program.made[i].value);
     }
     fputs("\n  }", f);
     return PP_OK;
@@ -274,7 +274,7 @@ static PpStatus put_index(FILE *f, const Publication *p)
     fputs("{\n  \"format\": \"ppsplit checkpoint 2\",\n  \"model\": ", f);
     json_write_string(f, p->model->model);
     fprintf(f, ",\n  \"model_hash\": \"%016" PRIx64 "\",\n  \"step\": %" PRId64 ",\n  \"state\": {",
-            p->model->model_hash, p->moment.step);
+            p->model->program.model_hash, p->moment.step);
     const char *comma = "";
     for (int i = 0; i < p->moment.n; i++)
         put_text(f, &comma, p->moment.fact[i].key, p->moment.fact[i].value);
@@ -323,6 +323,6 @@ PpStatus checkpoint_publish(const Publication *p)
         p->opt, p->moment.step)); /* a damaged one: a whole one would have been resumed from */
     if (rename(tmp, final))
         return failed(final);
-    TRY(folder_sync(p->opt->checkpoint));
+    TRY(folder_sync(p->opt->save.checkpoint));
     return keep_newest(p->opt);
 }

@@ -20,13 +20,13 @@ PpStatus results_open(Results *r, Pool *pool, const Data *d, const Plan *p)
     TRY(pp_take(pool, &r->sum, n, sizeof *r->sum));
     TRY(pp_take(pool, &r->loss, data_chunks(d), sizeof *r->loss));
     TRY(pp_take(pool, &r->share, (int64_t)(d->replicas + 1) * data_rounds(d), sizeof *r->share));
-    TRY(pp_take(pool, &r->norm, p->n_norm + 1 + WORDS, sizeof *r->norm));
-    TRY(pp_take(pool, &r->square, p->n_block, sizeof *r->square));
-    r->word = r->norm + 1 + p->n_norm;
-    memcpy(r->output, p->output, (size_t)n * sizeof *r->output);
+    TRY(pp_take(pool, &r->norm, p->norm.n + 1 + WORDS, sizeof *r->norm));
+    TRY(pp_take(pool, &r->square, p->norm.blocks, sizeof *r->square));
+    r->word = r->norm + 1 + p->norm.n;
+    memcpy(r->output, p->data.output, (size_t)n * sizeof *r->output);
     for (int i = 0; i < n; i++) {
         const PpTensor *t = &d->model->output[i];
-        if (!p->has_output[i])
+        if (!p->data.has_output[i])
             continue;
         if (t->batch_dim < 0 && is_half(t->dtype))
             TRY(pp_take(pool, &r->sum[i], t->bytes / 2, sizeof **r->sum));
@@ -133,7 +133,7 @@ void results_loss(Results *r, const void *loss, int m)
 {
     const PpPlan *plan = r->data->model;
     r->loss[m] =
-        number_at(loss, 0, plan->stage[plan->loss_stage]->output[plan->loss_output].t.dtype);
+        number_at(loss, 0, plan->stage[plan->loss.stage]->output[plan->loss.output].t.dtype);
 }
 
 PpStatus results_write(Results *r, const int *wanted)
@@ -150,11 +150,11 @@ PpStatus results_write(Results *r, const int *wanted)
         if (t.batch_dim >= 0)
             t.dim[t.batch_dim] = t.dim[t.batch_dim] / model->rows * p->ask.output.rows;
         /* the loss as an output is the minibatch's, not the last microbatch's */
-        int l = model->loss_stage >= 0 ? p->local_of[model->loss_stage] : -1;
-        if (l >= 0 && p->stage[l].st->output[model->loss_output].model_output == i &&
+        int l = model->loss.stage >= 0 ? p->local_of[model->loss.stage] : -1;
+        if (l >= 0 && p->stage[l].st->output[model->loss.output].model_output == i &&
             r->data->opt->mode != MODE_INFER)
             number_put(r->output[i], 0, t.dtype, r->norm[0]);
-        const char *file = r->data->opt->output.at[wanted[i]].file;
+        const char *file = r->data->opt->data.output.at[wanted[i]].file;
         if (npy_write(file, t.dtype, t.rank, t.dim, r->output[i], err, sizeof err))
             return pp_fail(PP_ERR_IO, "--output %s", err);
     }

@@ -71,7 +71,7 @@ static PpStatus same_model(const Index *x, const PpPlan *p)
                 PP_ERR_MODEL,
                 "--resume %s: checkpoint of another model: its parameter '%s' is not one here",
                 x->path, x->tensor[i].name);
-    if (x->model_hash != p->model_hash)
+    if (x->model_hash != p->program.model_hash)
         return pp_fail(
             PP_ERR_MODEL,
             "--resume %s: checkpoint of another model: the parameters are alike, but it was made "
@@ -96,28 +96,28 @@ static PpStatus open_newest(Index *x, const char *option, const char *folder, in
 
 PpStatus resume_open(Index *x, const PpPlan *model, const Options *o, int64_t below)
 {
-    TRY(open_newest(x, "--resume", o->resume, below));
+    TRY(open_newest(x, "--resume", o->save.resume, below));
     if (x->path)
         return same_model(x, model);
-    return o->checkpoint &&
-                   (!strcmp(o->resume, o->checkpoint) || files_same(o->resume, o->checkpoint))
+    return o->save.checkpoint && (!strcmp(o->save.resume, o->save.checkpoint) ||
+                                  files_same(o->save.resume, o->save.checkpoint))
                ? PP_OK
                : pp_fail(PP_ERR_IO,
                          "--resume %s: no checkpoint there: neither index.json nor a folder "
                          "step_N; with --checkpoint for the same folder a new run starts",
-                         o->resume);
+                         o->save.resume);
 }
 
 PpStatus params_open(Index *x, const Options *o, int64_t below)
 {
     char stage[PATH_MAX];
-    if (params_is_file(o->params))
+    if (params_is_file(o->save.params))
         return PP_OK;
-    TRY(open_newest(x, "--params", o->params, below));
+    TRY(open_newest(x, "--params", o->save.params, below));
     if (x->path)
         return PP_OK;
     for (int link = 0; link < 2; link++) {
-        snprintf(stage, sizeof stage, "%s/stage0.%s", o->params,
+        snprintf(stage, sizeof stage, "%s/stage0.%s", o->save.params,
                  link ? "link.json" : "safetensors");
         if (!access(stage, F_OK))
             return PP_OK;
@@ -126,7 +126,7 @@ PpStatus params_open(Index *x, const Options *o, int64_t below)
         PP_ERR_IO,
         "--params %s: no parameters there: neither a checkpoint (index.json, or folders step_N), "
         "nor a folder with stageN.safetensors as out/params, nor a .safetensors file",
-        o->params);
+        o->save.params);
 }
 
 /* ---- the options ---- */
@@ -145,12 +145,12 @@ static PpStatus same_option(const Index *x, const NumberOption *n, const Options
                        "to go on with that",
                        x->path, n->name, n->value, n->name, n->value);
     if (optimizer && strcmp(n->name, "optimizer") != 0 &&
-        strcmp(optimizer, optimizers[o->optimizer].name) != 0)
+        strcmp(optimizer, optimizers[o->train.optimizer].name) != 0)
         return pp_fail(PP_ERR_MODEL,
                        "--resume %s: it was written with --optimizer %s and --%s %s, which is %s "
                        "here, with --optimizer %s: give --%s, that one or another",
-                       x->path, optimizer, n->name, was, n->value, optimizers[o->optimizer].name,
-                       n->name);
+                       x->path, optimizer, n->name, was, n->value,
+                       optimizers[o->train.optimizer].name, n->name);
     return pp_fail(PP_ERR_MODEL,
                    "--resume %s: it was written with --%s %s, which is %s here: give --%s, that "
                    "one or another",
@@ -160,18 +160,18 @@ static PpStatus same_option(const Index *x, const NumberOption *n, const Options
 /* What ppsplit was told cannot be given again here: another value has to be accepted by name. */
 static PpStatus same_program(const Index *x, const PpPlan *p, const Options *o)
 {
-    for (int i = 0; i < p->n_made; i++) {
+    for (int i = 0; i < p->program.n_made; i++) {
         char key[80];
         int accepted = 0;
-        snprintf(key, sizeof key, "made.%s", p->made[i].option);
-        const char *was = index_option(x, key), *is = p->made[i].value;
-        for (int k = 0; k < o->accept.n; k++)
-            accepted |= !strcmp(o->accept.at[k], p->made[i].option);
+        snprintf(key, sizeof key, "made.%s", p->program.made[i].option);
+        const char *was = index_option(x, key), *is = p->program.made[i].value;
+        for (int k = 0; k < o->save.accept.n; k++)
+            accepted |= !strcmp(o->save.accept.at[k], p->program.made[i].option);
         if (was && strcmp(was, is) != 0 && !accepted)
             return pp_fail(PP_ERR_MODEL,
                            "--resume %s: its program was made with --%s: %s, this one with: %s; "
                            "make this one like it, or continue with --accept %s",
-                           x->path, p->made[i].option, was, is, p->made[i].option);
+                           x->path, p->program.made[i].option, was, is, p->program.made[i].option);
     }
     return PP_OK;
 }
@@ -196,13 +196,13 @@ PpStatus resume_groups(const Index *x, Options *o)
     if (text && (end == text || *end || n < 1 || n > INT_MAX))
         return pp_fail(PP_ERR_MODEL, "--resume %s: it was written with --groups %s, which is no "
                        "number of groups", x->path, text);
-    if (n % o->dp)
+    if (n % o->machine.dp)
         return pp_fail(
             PP_ERR_MODEL,
             "--resume %s: its gradients are sums over %ld group%s of rows, which --dp %d cannot "
             "divide evenly: use another --dp, or --groups to continue with other sums",
-            x->path, n, n == 1 ? "" : "s", o->dp);
-    o->groups = (int)n;
+            x->path, n, n == 1 ? "" : "s", o->machine.dp);
+    o->machine.groups = (int)n;
     return PP_OK;
 }
 
@@ -234,19 +234,19 @@ PpStatus resume_place(const Index *x, const Options *o, int64_t below)
     int n;
     Index newest;
     char from[PATH_MAX] = "", err[INDEX_ERR];
-    int64_t *step = index_steps(o->checkpoint, &n), last = step && n ? step[n - 1] : -1;
+    int64_t *step = index_steps(o->save.checkpoint, &n), last = step && n ? step[n - 1] : -1;
     free(step);
     if (last < 0)
         return PP_OK;
     snprintf(from, sizeof from, "%s", x->path ? x->path : "");
     folder_above(from);
-    if (!x->path || !files_same(from, o->checkpoint))
+    if (!x->path || !files_same(from, o->save.checkpoint))
         return pp_fail(PP_ERR_MODEL,
                        "--checkpoint %s: it holds step_%" PRId64
                        " of another run: continue it with --resume %s, or name another folder",
-                       o->checkpoint, last, o->checkpoint);
+                       o->save.checkpoint, last, o->save.checkpoint);
     /* Damaged ones may be newer: they are replaced */
-    char *path = index_newest(o->checkpoint, below, err, sizeof err);
+    char *path = index_newest(o->save.checkpoint, below, err, sizeof err);
     int bad = !path || index_open(&newest, path, err, sizeof err);
     free(path);
     if (bad)
@@ -258,5 +258,5 @@ PpStatus resume_place(const Index *x, const Options *o, int64_t below)
                                      "--checkpoint %s: it holds step_%" PRId64
                                      ", newer than the one to resume: "
                                      "name another folder",
-                                     o->checkpoint, last);
+                                     o->save.checkpoint, last);
 }

@@ -26,9 +26,9 @@ static int is_integer(int dtype) { return dtype == PP_I32 || dtype == PP_I64; }
 static PpStatus raw_type(const Options *o, const char *name, int *dtype)
 {
     *dtype = 0;
-    for (int i = 0; i < o->dtype_of.n; i++) {
-        const char *type = o->dtype_of.at[i].file;
-        if (strcmp(o->dtype_of.at[i].name, name) != 0)
+    for (int i = 0; i < o->data.dtype_of.n; i++) {
+        const char *type = o->data.dtype_of.at[i].file;
+        if (strcmp(o->data.dtype_of.at[i].name, name) != 0)
             continue;
         *dtype = !strcmp(type, "u8")    ? DATA_U8
                  : !strcmp(type, "u16") ? TOKEN_U16
@@ -45,15 +45,15 @@ static PpStatus raw_type(const Options *o, const char *name, int *dtype)
 static PpStatus check_options(const Data *d)
 {
     const Options *o = d->opt;
-    for (int i = 0; i < o->dtype_of.n && !o->evaluates; i++) {
+    for (int i = 0; i < o->data.dtype_of.n && !o->eval.on; i++) {
         int used = 0;
-        for (int k = 0; k < o->tokens.n; k++)
-            used |= !strcmp(o->dtype_of.at[i].name, o->tokens.at[k].name);
-        for (int k = 0; k < o->eval_tokens.n; k++)
-            used |= !strcmp(o->dtype_of.at[i].name, o->eval_tokens.at[k].name);
+        for (int k = 0; k < o->data.tokens.n; k++)
+            used |= !strcmp(o->data.dtype_of.at[i].name, o->data.tokens.at[k].name);
+        for (int k = 0; k < o->eval.tokens.n; k++)
+            used |= !strcmp(o->data.dtype_of.at[i].name, o->eval.tokens.at[k].name);
         if (!used)
             return pp_fail(PP_ERR_USAGE, "--dtype-of %s: there is no --tokens %s=FILE",
-                           o->dtype_of.at[i].name, o->dtype_of.at[i].name);
+                           o->data.dtype_of.at[i].name, o->data.dtype_of.at[i].name);
     }
     return PP_OK;
 }
@@ -149,7 +149,7 @@ static PpStatus check_input(const Data *d, int input)
                        "or int64 input, [rows, length]",
                        data_option(d, 1), t->name, data_dtype_text(t->dtype), t->rank,
                        t->batch_dim < 0 ? ", without rows" : "");
-    if (input == d->model->loss_target)
+    if (input == d->model->loss.target)
         return pp_fail(PP_ERR_USAGE,
                        "--%s %s: this is the target, which follows from --tokens of an input, "
                        "or is given by --%s",
@@ -161,8 +161,8 @@ static PpStatus check_input(const Data *d, int input)
 static int asks(const Options *o, int target, const PpPlan *p)
 {
     int asked = o->mode != MODE_TOKENS;
-    for (int k = 0; k < o->output.n; k++)
-        asked |= !strcmp(o->output.at[k].name, p->input[target].name);
+    for (int k = 0; k < o->data.output.n; k++)
+        asked |= !strcmp(o->data.output.at[k].name, p->input[target].name);
     return asked;
 }
 
@@ -170,7 +170,7 @@ static int asks(const Options *o, int target, const PpPlan *p)
 static PpStatus open_target(Data *d, int input)
 {
     const PpPlan *p = d->model;
-    int target = p->loss_target, raw;
+    int target = p->loss.target, raw;
     if (target < 0 || d->input[target].n || d->opt->mode == MODE_INFER || !asks(d->opt, target, p))
         return PP_OK;
     const PpTensor *t = &p->input[target];
@@ -197,23 +197,23 @@ PpStatus tokens_open(Data *d)
     const Options *o = d->opt;
     int only = -1;
     TRY(check_options(d));
-    for (int i = 0; i < o->tokens.n; i++) {
+    for (int i = 0; i < o->data.tokens.n; i++) {
         int at, raw;
-        TRY(data_find(p, data_option(d, 1), o->tokens.at[i].name, &at));
+        TRY(data_find(p, data_option(d, 1), o->data.tokens.at[i].name, &at));
         TRY(check_input(d, at));
         if (d->input[at].n && !d->input[at].tokens)
             return pp_fail(PP_ERR_USAGE, "--%s %s: its rows are given by --%s", data_option(d, 1),
-                           o->tokens.at[i].name, data_option(d, 0));
-        if (only >= 0 && at != only && p->loss_target >= 0 && !d->input[p->loss_target].n &&
+                           o->data.tokens.at[i].name, data_option(d, 0));
+        if (only >= 0 && at != only && p->loss.target >= 0 && !d->input[p->loss.target].n &&
             o->mode != MODE_INFER)
             return pp_fail(PP_ERR_USAGE,
                            "--%s %s and %s: which one does the target follow? --%s %s=FILE.npy",
                            data_option(d, 1), p->input[only].name, p->input[at].name,
-                           data_option(d, 0), p->input[p->loss_target].name);
+                           data_option(d, 0), p->input[p->loss.target].name);
         only = at;
-        TRY(raw_type(o, o->tokens.at[i].name, &raw));
+        TRY(raw_type(o, o->data.tokens.at[i].name, &raw));
         d->input[at].sets++;
-        TRY(open_files(d, at, o->tokens.at[i].file, raw));
+        TRY(open_files(d, at, o->data.tokens.at[i].file, raw));
     }
     return only < 0 ? PP_OK : open_target(d, only);
 }

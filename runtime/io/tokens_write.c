@@ -42,22 +42,22 @@ static PpStatus write_rows(const Data *d, int input, const char *path)
 
 PpStatus tokens_write(Data *d, const PpPlan *p, const Options *o)
 {
-    if (!o->tokens.n || !o->output.n)
+    if (!o->data.tokens.n || !o->data.output.n)
         return pp_fail(PP_ERR_USAGE, "tokens: --tokens NAME=FILE says what is read, --output "
                                      "NAME=FILE.npy which rows are written where");
     TRY(destinations_apart(o, NULL));
     TRY(data_open_tokens(d, p, o));
     TRY(data_check(d, 0, 1));
-    for (int k = 0; k < o->output.n; k++) {
+    for (int k = 0; k < o->data.output.n; k++) {
         int input;
-        TRY(data_find(p, "output", o->output.at[k].name, &input));
+        TRY(data_find(p, "output", o->data.output.at[k].name, &input));
         if (!d->input[input].n)
             return pp_fail(PP_ERR_USAGE, "--output %s: it is not made of --tokens",
-                           o->output.at[k].name);
-        TRY(write_rows(d, input, o->output.at[k].file));
-        if (!o->quiet)
-            printf("%s: %" PRId64 " rows of %s\n", o->output.at[k].file, d->input[input].rows,
-                   o->output.at[k].name);
+                           o->data.output.at[k].name);
+        TRY(write_rows(d, input, o->data.output.at[k].file));
+        if (!o->report.quiet)
+            printf("%s: %" PRId64 " rows of %s\n", o->data.output.at[k].file, d->input[input].rows,
+                   o->data.output.at[k].name);
     }
     return PP_OK;
 }

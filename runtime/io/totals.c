@@ -12,7 +12,7 @@
 
 #include <string.h>
 
-static const PpTensor *tensor(const PpPlan *p, int k) { return &p->input[p->total[k].input]; }
+static const PpTensor *tensor(const PpPlan *p, int k) { return &p->input[p->totals.of[k].input]; }
 static int64_t elements(const PpTensor *t) { return t->bytes / st_dtype_size(t->dtype); }
 
 static char *next(char **at, int64_t bytes)
@@ -26,12 +26,12 @@ static char *next(char **at, int64_t bytes)
 static void lay_out(Totals *t, char *at)
 {
     const PpPlan *p = t->data->model;
-    const PpStage *st = p->totals;
+    const PpStage *st = p->totals.stage;
     t->out = t->in + st->n_input;
     t->value = (char **)(t->out + st->n_output);
-    t->sum = t->value + p->n_total;
-    t->work = next(&at, st->bytes_work[PP_WORK_INFER]);
-    for (int k = 0; k < p->n_total; k++) {
+    t->sum = t->value + p->totals.n;
+    t->work = next(&at, st->bytes.work[PP_WORK_INFER]);
+    for (int k = 0; k < p->totals.n; k++) {
         t->value[k] = next(&at, tensor(p, k)->bytes);
         t->sum[k] = next(&at, elements(tensor(p, k)) * (int64_t)sizeof(double));
     }
@@ -47,13 +47,13 @@ static void lay_out(Totals *t, char *at)
 PpStatus totals_open(Totals *t, Pool *pool, const Data *d, const Plan *plan)
 {
     const PpPlan *p = d->model;
-    int64_t bytes = totals_bytes(p, plan->has_input);
-    char *at = plan->totals;
+    int64_t bytes = totals_bytes(p, plan->data.has_input);
+    char *at = plan->at.totals;
     *t = (Totals){.data = d};
     if (!bytes)
         return PP_OK;
     TRY(pp_take(pool, &t->in,
-                p->totals->n_input + p->totals->n_output + 2 * (int64_t)p->n_total,
+                p->totals.stage->n_input + p->totals.stage->n_output + 2 * (int64_t)p->totals.n,
                 sizeof *t->in));
     if (!at)
         TRY(pp_take(pool, &at, bytes + PP_ALIGN, 1));
@@ -94,7 +94,7 @@ static void settle(char *to, const char *sum, const PpTensor *t, double weight)
 static void add_rows(Totals *t, int level, const int64_t *order, int64_t first, int64_t rows)
 {
     const PpPlan *p = t->data->model;
-    const PpStage *st = p->totals;
+    const PpStage *st = p->totals.stage;
     for (int i = 0; i < st->n_input; i++) {
         int input = st->input[i].from_output;
         int by_rows = p->input[input].batch_dim >= 0;
@@ -103,11 +103,11 @@ static void add_rows(Totals *t, int level, const int64_t *order, int64_t first, 
                       by_rows ? rows : 1, t->data->longest, t->in[i]);
     }
     PpCtx c = {.rows = rows, .stage = st->index, .work = t->work, .in = t->in, .out = t->out};
-    st->infer(&c);
+    st->call.infer(&c);
     for (int o = 0; o < st->n_output; o++) {
         int k = st->output[o].model_output;
-        if (p->total[k].level == level)
-            add(t->sum[k], t->out[o], tensor(p, k), p->total[k].mean ? (double)rows : 1);
+        if (p->totals.of[k].level == level)
+            add(t->sum[k], t->out[o], tensor(p, k), p->totals.of[k].mean ? (double)rows : 1);
     }
 }
 
@@ -116,8 +116,8 @@ static int is_given(const Totals *t)
 {
     const PpPlan *p = t->data->model;
     int all = 1;
-    for (int i = 0; i < p->totals->n_input; i++) {
-        int input = p->totals->input[i].from_output;
+    for (int i = 0; i < p->totals.stage->n_input; i++) {
+        int input = p->totals.stage->input[i].from_output;
         all &= t->data->input[input].n > 0 || data_total(p, input) >= 0;
     }
     return all;
@@ -126,22 +126,23 @@ static int is_given(const Totals *t)
 static void make_level(Totals *t, int level, const int64_t *order, int64_t first, int64_t rows)
 {
     const PpPlan *p = t->data->model;
-    for (int k = 0; k < p->n_total; k++)
-        if (p->total[k].level == level)
+    for (int k = 0; k < p->totals.n; k++)
+        if (p->totals.of[k].level == level)
             memset(t->sum[k], 0, (size_t)elements(tensor(p, k)) * sizeof(double));
     for (int64_t at = 0; at < rows; at += p->rows)
         add_rows(t, level, order, first + at, rows - at < p->rows ? rows - at : p->rows);
-    for (int k = 0; k < p->n_total; k++)
-        if (p->total[k].level == level)
-            settle(t->value[k], t->sum[k], tensor(p, k), p->total[k].mean ? 1 / (double)rows : 1);
+    for (int k = 0; k < p->totals.n; k++)
+        if (p->totals.of[k].level == level)
+            settle(t->value[k], t->sum[k], tensor(p, k),
+                   p->totals.of[k].mean ? 1 / (double)rows : 1);
 }
 
 void totals_make(Totals *t, const int64_t *order, int64_t first, int64_t rows)
 {
     const PpPlan *p = t->data->model;
     int levels = 0;
-    for (int k = 0; t->in && k < p->n_total; k++) {
-        levels = p->total[k].level > levels ? p->total[k].level : levels;
+    for (int k = 0; t->in && k < p->totals.n; k++) {
+        levels = p->totals.of[k].level > levels ? p->totals.of[k].level : levels;
         memset(t->value[k], 0, (size_t)tensor(p, k)->bytes);
     }
     for (int level = 1; level <= levels && is_given(t); level++)

@@ -252,8 +252,8 @@ PpStatus trace_write(const Trace *t, Group *g, const Schedule *s, const PpPlan *
     FILE *f = fopen(path, "w");
     if (f) {
         sched_trace_open(f, plan->model, s->ranks);
-        if (plan->n_split > 0)
-            sched_trace_split(f, plan->split, plan->n_split);
+        if (plan->program.n_split > 0)
+            sched_trace_split(f, plan->program.split, plan->program.n_split);
         trace_rank(f, t, s, 0, 0, t->n_op, t->bytes);
         if (t->profile.n > 0)
             profile_write(f, plan, s, 0, t->profile.at);

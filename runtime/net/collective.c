@@ -37,7 +37,7 @@ static PpBegun *begin(const PpCtx *c, int k, const void *in, void *out, void *wo
         return NULL;
     while (a->busy)
         a++;
-    const PpCollective *row = &m->st->collective[k & (PP_BEGIN - 1)];
+    const PpCollective *row = &m->st->mesh.collective[k & (PP_BEGIN - 1)];
     *a = (PpBegun){.of = m,
                    .dev = m->links->dev,
                    .mesh = row->mesh,
@@ -71,7 +71,7 @@ void collective_text(char *to, size_t n, const PpPlan *model, const PpStage *st,
                                        [PP_REDUCE_SCATTER] = "reduce-scatter",
                                        [PP_ALL_TO_ALL] = "all-to-all",
                                        [PP_SHARD] = "shard"};
-    const PpCollective *c = &st->collective[k];
+    const PpCollective *c = &st->mesh.collective[k];
     int first = first_along(model, c->mesh, number), step = plan_stride(model, c->mesh);
     char steps[40] = "";
     if (step > 1)
@@ -206,7 +206,7 @@ static void copy(const PpBegun *a, char *to, const char *from, int64_t bytes)
 
 static void add(const PpBegun *a, char *to, const char *from, int64_t n)
 {
-    a->dev->op->add(a->dev, a->dev->current, to, from, n, a->of->st->collective[a->k].dtype);
+    a->dev->op->add(a->dev, a->dev->current, to, from, n, a->of->st->mesh.collective[a->k].dtype);
 }
 
 /* The sum of all members' n elements: `own` is this member's, the others' are in slots, in one of
@@ -263,7 +263,7 @@ static int64_t owned(const PpBegun *a, int member, int64_t n, int64_t *first)
 
 static void give_sums(PpBegun *a)
 {
-    const int half = a->of->st->collective[a->k].half;
+    const int half = a->of->st->mesh.collective[a->k].half;
     const int64_t piece = pp_collective_piece(a->n, a->members) * a->size,
                   size = half ? st_dtype_size(half) : a->size;
     int64_t first, own_first, own = owned(a, a->own, a->n, &own_first);

@@ -14,7 +14,7 @@
 
 /* What is not on the device all the time. */
 enum { OFFLOAD_STASH = 1, OFFLOAD_PARAMS = 2 };
-/* Sampling is inference with a loop around it: MODE_INFER, with Options.samples */
+/* Sampling is inference with a loop around it: MODE_INFER, with Options.sample.on */
 typedef enum { MODE_TRAIN, MODE_EVAL, MODE_INFER, MODE_MEASURE, MODE_SAMPLE, MODE_TOKENS } Mode;
 typedef struct {
     const char *name, *file;
@@ -35,68 +35,89 @@ enum { OPTIONS_MAX = 128 };
 typedef struct {
     Pool pool; /* of its lists */
     Mode mode;
-    int samples; /* each step draws the next token of every row */
-    double temperature;
-    int top_k; /* 0: all */
-    const char *prompt, *prompt_ids; /* bytes, or numbers with commas; NULL */
-    int ranks;   /* 0: one per stage of each replica */
-    int dp;      /* replicas of the pipeline */
-    int groups;  /* of a step's rows, for the sums of gradients; 0: dp, or the checkpoint's */
-    int64_t bucket; /* bytes of gradients that replicas sum at a time */
-    int zero;       /* what replicas divide: 1 optimizer state, 2 gradients, 3 parameters too */
-    int threads; /* of a rank; 0: cores / ranks of the machine */
-    const char *schedule;
-    const char *costs; /* --schedule auto: a trace with the times of actions; NULL: operations */
-    int placement; /* SCHED_PLACE_* */
-    int buffers, send_budget, defer;
-    const char *recompute; /* NULL: never */
-    int64_t memory;        /* bytes that a rank's step may be planned with; 0: any */
-    int microbatches;     /* 0: as many as the model's rows ask for */
-    int64_t batch, steps; /* 0: all rows; 0: one pass (eval, infer), 1 (train) */
-    Pairs data, output, tokens;
-    Pairs lengths, eval_lengths; /* where lengths vary, of each row */
-    Pairs pads; /* a value in place of a file */
-    int64_t by_length; /* steps whose rows go by length; 0: none do */
-    Pairs dtype_of; /* of files of tokens without a header: u16, i32, i64 in place of a file */
-    Pairs mixes; /* of an input's files, weights in place of a file */
-    Pairs eval_data, eval_tokens; /* of evaluation passes in a training */
-    int64_t eval_every; /* steps from one to the next; 0: one after the last */
-    int evaluates;      /* these options are those of such passes: exec/evaluate.c */
-    int mask; /* --debug-mask-minibatches */
-    int shuffle;
-    uint64_t shuffle_seed, seed;
-    OptimKind optimizer;
-    OptimOptions optim;
-    LrOptions lr;     /* how the rate changes from step to step */
-    double clip_norm; /* 0: none */
-    const char *loss_scale_rule; /* NULL: what the model's type asks for */
-    int loss_scale_window;       /* 0: the rule's */
-    double loss_scale_initial;   /* 0: the rule's */
-    LossScale loss_scale;        /* before the first step; scale 1 and fixed where none is needed */
-    Words init;                  /* PATTERN=KIND: what parameters begin with */
-    Words no_decay;              /* patterns of parameters without weight decay */
-    int negative_ids; /* of data: counted from a table's end */
-    Words accept;   /* options of ppsplit that may differ from those of the checkpoint to resume */
-    int accumulate; /* passes of the schedule before an update; 0: one */
-    const char *params, *states, *dump_grads, *checkpoint, *resume, *trace, *until;
-    const char *log_json, *tensorboard;
-    int64_t every; /* steps from one checkpoint to the next; 0: one after the last */
-    int keep;      /* checkpoints; 0: all */
-    const char *device, *transport; /* NULL: what there is */
-    int offload;                    /* OFFLOAD_* */
-    const char *offload_dir;
-    const char *unshard; /* --offload params, --zero 3: stages in memory, and on their way:
-                            sched_unshard(); --zero 2: "1" has sums wait for nothing */
-    double offload_time; /* all copies one way beside all forwards */
-    int tf32;
-    int quiet, verbose;
-    char folder[4096]; /* where the program lies: params/ is there */
-    int argc; /* the command line */
-    char *const *argv;
-    int64_t epochs; /* 0: --steps says */
-    int watchdog, save_timeout; /* seconds; 0: none */
-    const char *on_nonfinite; /* stop or skip */
-    unsigned char given[OPTIONS_MAX]; /* by the option's number: it was on the command line */
+    struct {
+        char folder[4096]; /* where the program lies: params/ is there */
+        int argc;          /* the command line */
+        char *const *argv;
+        unsigned char given[OPTIONS_MAX]; /* by the option's number: it was there */
+    } command;
+    struct {
+        int ranks;   /* 0: one per stage of each replica */
+        int dp;      /* replicas of the pipeline */
+        int groups;  /* of a step's rows, for the sums of gradients; 0: dp, or the checkpoint's */
+        int threads; /* of a rank; 0: cores / ranks of the machine */
+        const char *device, *transport; /* NULL: what there is */
+        int tf32;
+    } machine;
+    struct {
+        const char *name;
+        const char *costs; /* auto: a trace with the times of actions; NULL: operations */
+        int placement;     /* SCHED_PLACE_* */
+        int microbatches;  /* 0: as many as the model's rows ask for */
+        int accumulate;    /* passes before an update; 0: one */
+        int buffers, send_budget, defer;
+        int64_t bucket; /* bytes of gradients that replicas sum at a time */
+    } schedule;
+    struct {
+        int64_t limit;         /* --memory: bytes that a rank's step may be planned with; 0: any */
+        const char *recompute; /* NULL: never */
+        int zero; /* what replicas divide: 1 optimizer state, 2 gradients, 3 parameters too */
+        int offload; /* OFFLOAD_* */
+        const char *offload_dir;
+        double offload_time; /* all copies one way beside all forwards */
+        const char *unshard; /* --offload params, --zero 3: stages in memory, and on their way:
+                                sched_unshard(); --zero 2: "1" has sums wait for nothing */
+    } memory;
+    struct {
+        int64_t batch, steps; /* 0: all rows; 0: one pass (eval, infer), 1 (train) */
+        int64_t epochs;       /* 0: --steps says */
+        Pairs files, output, tokens;
+        Pairs lengths;     /* where they vary, of each row */
+        Pairs pads;        /* a value in place of a file */
+        int64_t by_length; /* steps whose rows go by length; 0: none do */
+        Pairs dtype_of; /* of files of tokens without a header: u16, i32, i64 in place of a file */
+        Pairs mixes;    /* of an input's files, weights in place of a file */
+        int mask;       /* --debug-mask-minibatches */
+        int shuffle;
+        uint64_t shuffle_seed, seed;
+        int negative_ids; /* counted from a table's end */
+    } data;
+    struct {
+        Pairs files, tokens, lengths; /* of evaluation passes in a training */
+        int64_t every; /* steps from one to the next; 0: one after the last */
+        int on;        /* these options are those of such passes: exec/evaluate.c */
+    } eval;
+    struct {
+        OptimKind optimizer;
+        OptimOptions optim;
+        LrOptions lr;           /* how the rate changes from step to step */
+        double clip_norm;       /* 0: none */
+        const char *scale_rule; /* --loss-scale; NULL: what the model's type asks for */
+        int scale_window;       /* 0: the rule's */
+        double scale_initial;   /* 0: the rule's */
+        LossScale scale;  /* before the first step; 1 and fixed where none is needed */
+        Words init;       /* PATTERN=KIND: what parameters begin with */
+        Words no_decay;   /* patterns of parameters without weight decay */
+        const char *on_nonfinite; /* stop or skip */
+    } train;
+    struct {
+        const char *params, *states, *checkpoint, *resume;
+        int64_t every; /* steps from one checkpoint to the next; 0: one after the last */
+        int keep;      /* checkpoints; 0: all */
+        int timeout;   /* seconds; 0: none */
+        Words accept; /* options of ppsplit that may differ from those of the checkpoint */
+    } save;
+    struct {
+        const char *dump_grads, *trace, *until, *log_json, *tensorboard;
+        int watchdog; /* seconds; 0: none */
+        int quiet, verbose;
+    } report;
+    struct {
+        int on; /* each step draws the next token of every row */
+        double temperature;
+        int top_k;                       /* 0: all */
+        const char *prompt, *prompt_ids; /* bytes, or numbers with commas; NULL */
+    } sample;
 } Options;
 
 /* PP_ERR_USAGE after a message; ends the process for --help. */

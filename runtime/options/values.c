@@ -77,8 +77,8 @@ static PpStatus parse_pair(Options *o, const Spec *s, const char *v, Pairs *list
     const NameFile one = {pool_text(&o->pool, v, (size_t)(eq - v)), eq + 1};
     if (!one.name)
         return pp_no_memory();
-    int files = s->at == AT(data) || s->at == AT(tokens) || s->at == AT(eval_data) ||
-                s->at == AT(eval_tokens); /* an input's follow one another */
+    int files = s->at == AT(data.files) || s->at == AT(data.tokens) || s->at == AT(eval.files) ||
+                s->at == AT(eval.tokens); /* an input's follow one another */
     for (int i = 0; i < list->n && !files; i++)
         if (!strcmp(list->at[i].name, one.name))
             return pp_fail(PP_ERR_USAGE, "--%s %s is given twice", s->name, one.name);
@@ -115,10 +115,9 @@ PpStatus option_apply(Options *o, const Spec *s, const char *v)
     case K_TEXT: memcpy(at, &v, sizeof v); return PP_OK;
     case K_FLAG: *(int *)at = 1; return PP_OK;
     case K_PAIR: return parse_pair(o, s, v, at);
-    case K_OPTIMIZER:
-        return optim_find(v, &o->optimizer) ? PP_OK : unknown_optimizer(v);
+    case K_OPTIMIZER: return optim_find(v, &o->train.optimizer) ? PP_OK : unknown_optimizer(v);
     case K_PLACEMENT:
-        o->placement = !strcmp(v, "v") ? SCHED_PLACE_V : SCHED_PLACE_LOOP;
+        o->schedule.placement = !strcmp(v, "v") ? SCHED_PLACE_V : SCHED_PLACE_LOOP;
         return !strcmp(v, "v") || !strcmp(v, "loop")
                    ? PP_OK
                    : pp_fail(PP_ERR_USAGE, "--placement: expected loop or v, not '%s'", v);
@@ -127,13 +126,13 @@ PpStatus option_apply(Options *o, const Spec *s, const char *v)
     case K_OFFLOAD: {
         const char *what = "";
         TRY(choose(&what, "thing to offload", v, offload_name));
-        o->offload |= *what == 's' ? OFFLOAD_STASH : OFFLOAD_PARAMS;
+        o->memory.offload |= *what == 's' ? OFFLOAD_STASH : OFFLOAD_PARAMS;
         return PP_OK;
     }
     case K_LR_SCHEDULE: return choose(at, "schedule of the learning rate", v, lr_schedule_name);
     case K_NONFINITE: return choose(at, "way on", v, nonfinite_name);
     case K_LIST: return pp_add(&o->pool, &((Words *)at)->at, &((Words *)at)->n, &v, sizeof v);
-    case K_SEED: o->shuffle |= s->at == AT(shuffle_seed); return parse_number(s, v, at);
+    case K_SEED: o->data.shuffle |= s->at == AT(data.shuffle_seed); return parse_number(s, v, at);
     case K_INT:
     case K_LONG:
     case K_REAL: return parse_number(s, v, at);
@@ -191,7 +190,7 @@ static const char *value_name(const Options *o, const Spec *s, int names)
     const char *const *text = at;
     switch (kind_of(s)) {
     case K_FLAG: return *small > 0 ? "yes" : "none";
-    case K_OPTIMIZER: return optimizers[o->optimizer].name;
+    case K_OPTIMIZER: return optimizers[o->train.optimizer].name;
     case K_PLACEMENT: return placement_text(*small);
     case K_OFFLOAD: return offload_text(*small);
     default: return !*text ? "none" : names ? s->value : *text;
@@ -217,7 +216,7 @@ static void put_value(FILE *f, const Options *o, const Spec *s, int names)
             fputs("none", f);
         break;
     case K_SEED:
-        if (s->at != AT(shuffle_seed) || o->shuffle)
+        if (s->at != AT(data.shuffle_seed) || o->data.shuffle)
             fprintf(f, "%" PRId64, *whole);
         else
             fputs("none", f);

@@ -21,7 +21,7 @@ static int64_t own_weight_bytes(const PpStage *st)
 {
     int64_t bytes = 0;
     for (int k = 0; k < PP_WORKS; k++)
-        bytes = larger(bytes, st->bytes_work[k]);
+        bytes = larger(bytes, st->bytes.work[k]);
     return bytes;
 }
 
@@ -31,8 +31,8 @@ static int64_t partial_bytes(const Plan *plan)
     int64_t bytes = 0;
     for (int l = 0; l < plan->n_stage; l++) {
         const PpStage *st = plan->stage[l].st;
-        for (int i = 0; i < st->n_partial; i++) {
-            const PpTensor *t = &st->param[st->partial[i].param].t;
+        for (int i = 0; i < st->mesh.n_partial; i++) {
+            const PpTensor *t = &st->param[st->mesh.partial[i].param].t;
             int size = (int)st_dtype_size(t->dtype);
             for (int x = 0; x < PP_AXES; x++)
                 bytes = larger(bytes, pp_collective_work(PP_ALL_REDUCE,
@@ -48,7 +48,7 @@ int64_t plan_work_bytes(const Plan *plan, const Op *op)
     if (op->local < 0)
         return 0;
     const PpStage *st = plan->stage[op->local].st;
-    const int64_t *of = st->bytes_work;
+    const int64_t *of = st->bytes.work;
     int own = plan_own_weight(st);
     switch (op->a.type) {
     case SA_F: return of[plan->ask.train ? PP_WORK_FORWARD : PP_WORK_INFER];

@@ -197,7 +197,7 @@ static void place_whole(const Plan *plan, StagePlan *rs)
 
 static PpStatus push_piece(Plan *plan, Piece piece)
 {
-    TRY(pp_add(&plan->pool, &plan->piece, &plan->n_piece, &piece, sizeof piece));
+    TRY(pp_add(&plan->pool, &plan->pieces.at, &plan->pieces.n, &piece, sizeof piece));
     if (!plan->stage[piece.local].rp[piece.param].update)
         return PP_OK;
     plan->bytes.replicas.updated += piece.bytes;
@@ -260,10 +260,10 @@ static int by_place(const void *a, const void *b)
 
 static void sort_pieces(Plan *plan)
 {
-    if (plan->n_piece)
-        qsort(plan->piece, (size_t)plan->n_piece, sizeof *plan->piece, by_place);
-    for (int i = plan->n_piece; i-- > 0;) {
-        RankParam *q = &plan->stage[plan->piece[i].local].rp[plan->piece[i].param];
+    if (plan->pieces.n)
+        qsort(plan->pieces.at, (size_t)plan->pieces.n, sizeof *plan->pieces.at, by_place);
+    for (int i = plan->pieces.n; i-- > 0;) {
+        RankParam *q = &plan->stage[plan->pieces.at[i].local].rp[plan->pieces.at[i].param];
         q->piece = i;
         q->n_piece++;
     }
@@ -276,8 +276,8 @@ static void number_blocks(Plan *plan, StagePlan *rs)
         q->block = -1;
         if (!plan->ask.zero || q->norm < 0)
             continue;
-        q->block = plan->n_block;
-        plan->n_block += (q->p->t.bytes + block_bytes(q->p) - 1) / block_bytes(q->p);
+        q->block = plan->norm.blocks;
+        plan->norm.blocks += (q->p->t.bytes + block_bytes(q->p) - 1) / block_bytes(q->p);
     }
 }
 

@@ -33,7 +33,7 @@ static PpStatus add_contribution(Planner *p, Contribution c)
                                      .shared = 1,
                                      .tag = gradient_tag(p, c.user_stage, c.user_param, c.use),
                                      .bytes = bytes,
-                                     .at = of_user(plan->n_contrib)}));
+                                     .at = of_user(p->n_contrib)}));
     }
     if (c.replicate && (c.owner < 0 || c.user < 0) && c.use == 0) {
         c.back = plan->n_msg;
@@ -46,7 +46,7 @@ static PpStatus add_contribution(Planner *p, Contribution c)
                                                         : spot_use(c.user, c.user_param, 0)}));
     }
     plan->bytes.comm += c.user < 0 ? align_up(bytes) : 0;
-    return pp_add(&plan->pool, &plan->contrib, &plan->n_contrib, &c, sizeof c);
+    return pp_add(&plan->pool, &p->contrib, &p->n_contrib, &c, sizeof c);
 }
 
 static PpStatus add_user(Planner *p, int user_stage, int k)
@@ -115,8 +115,8 @@ static PpStatus add_to_owner(Planner *p, int stage, int replicate)
         int last = -1;
         if (st->param[k].grad_offset < 0 || (st->param[k].use == PP_REPLICATE) != replicate)
             continue;
-        for (int i = 0; i < plan->n_contrib; i++) {
-            const Contribution *c = &plan->contrib[i];
+        for (int i = 0; i < p->n_contrib; i++) {
+            const Contribution *c = &p->contrib[i];
             if (c->owner != l || c->owner_param != k)
                 continue;
             if (c->user < 0)
@@ -141,8 +141,8 @@ static PpStatus add_to_owner(Planner *p, int stage, int replicate)
 static PpStatus send_copies(Planner *p, int stage)
 {
     const Plan *plan = p->plan;
-    for (int i = 0; i < plan->n_contrib; i++) {
-        const Contribution *c = &plan->contrib[i];
+    for (int i = 0; i < p->n_contrib; i++) {
+        const Contribution *c = &p->contrib[i];
         if (c->replicate && c->user_stage == stage && c->owner < 0) {
             const PpParam *q = &plan->stage[c->user].st->param[c->user_param];
             int last = last_user(p->model, stage, q->param);
@@ -159,8 +159,8 @@ static PpStatus send_copies(Planner *p, int stage)
 static PpStatus reduce_begin(Planner *p, int stage)
 {
     TRY(add_to_owner(p, stage, 0));
-    for (int i = 0; i < p->plan->n_contrib; i++) {
-        const Contribution *c = &p->plan->contrib[i];
+    for (int i = 0; i < p->n_contrib; i++) {
+        const Contribution *c = &p->contrib[i];
         if (c->replicate && c->owner_stage == stage && c->user < 0)
             TRY(one(p, DO_RECV, c->message));
     }
@@ -172,8 +172,8 @@ static PpStatus reduce_begin(Planner *p, int stage)
 static PpStatus hand_back(Planner *p, int stage)
 {
     const Plan *plan = p->plan;
-    for (int i = 0; i < plan->n_contrib; i++) {
-        const Contribution *c = &plan->contrib[i];
+    for (int i = 0; i < p->n_contrib; i++) {
+        const Contribution *c = &p->contrib[i];
         if (!c->replicate || c->owner_stage != stage || c->owner < 0 || c->use > 0)
             continue;
         if (c->user < 0) {
@@ -207,8 +207,8 @@ static PpStatus reduce_end(Planner *p, int stage)
     p->rounds = ROUND_LAST;
     PpStatus s = hand_back(p, stage);
     p->rounds = ROUND_ANY;
-    for (int i = 0; i < plan->n_contrib && s == PP_OK; i++) {
-        const Contribution *c = &plan->contrib[i];
+    for (int i = 0; i < p->n_contrib && s == PP_OK; i++) {
+        const Contribution *c = &p->contrib[i];
         if (!c->replicate || c->user_stage != stage || c->owner >= 0)
             continue;
         TRY(one(p, DO_FINISH, c->message)); /* it is sent from the buffer that the sum comes to */
@@ -221,8 +221,8 @@ static PpStatus reduce_end(Planner *p, int stage)
 
 static PpStatus receive_gradients(Planner *p, const SchedAction *a)
 {
-    for (int i = 0; i < p->plan->n_contrib; i++) {
-        const Contribution *c = &p->plan->contrib[i];
+    for (int i = 0; i < p->n_contrib; i++) {
+        const Contribution *c = &p->contrib[i];
         if (!c->replicate && c->owner_stage == a->stage && c->user_stage == a->peer && c->user < 0)
             TRY(one(p, DO_RECV, c->message));
     }

@@ -10,11 +10,11 @@
 
 Divided plan_divided(const PpStage *st, const DividedRates *r)
 {
-    if (st->flops_input == 0)
+    if (st->flops.input == 0)
         return (Divided){0};
-    const double left = (double)st->bytes_saved / r->left / 2; /* on either way */
+    const double left = (double)st->bytes.saved / r->left / 2; /* on either way */
     return (Divided){.input = left,
-                     .weight = left + (double)st->twice_quick / r->quick +
-                               (double)st->twice_functions / r->functions +
-                               (double)st->twice_bytes / r->traffic};
+                     .weight = left + (double)st->twice.quick / r->quick +
+                               (double)st->twice.functions / r->functions +
+                               (double)st->twice.bytes / r->traffic};
 }

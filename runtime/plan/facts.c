@@ -16,8 +16,8 @@ int64_t stats_bytes(const PpStage *st)
 Exchanges plan_exchanges(const PpPlan *model, const PpStage *st, int part)
 {
     Exchanges sum = {0, 0, 0};
-    for (int k = 0; k < st->n_collective; k++) {
-        const PpCollective *c = &st->collective[k];
+    for (int k = 0; k < st->mesh.n_collective; k++) {
+        const PpCollective *c = &st->mesh.collective[k];
         const double members = plan_members_along(model, c->mesh), others = members - 1,
                      back = c->half
                                 ? (double)st_dtype_size(c->half) / (double)st_dtype_size(c->dtype)
@@ -33,7 +33,7 @@ Exchanges plan_exchanges(const PpPlan *model, const PpStage *st, int part)
     return sum;
 }
 
-int schedule_stages(const PpPlan *model) { return model->n_stage - (model->minibatch_rows > 0); }
+int schedule_stages(const PpPlan *model) { return model->n_stage - (model->minibatch.rows > 0); }
 
 /* The next of all lengths, as a number is counted; 0: there is none. */
 static int next_length(const PpPlan *model, PpLength *length)
@@ -54,12 +54,12 @@ static int64_t scratch_bytes(const PpPlan *model, const PpStage *st, int threads
     for (int v = 0; v < model->n_length; v++)
         c.length.of[v] = model->length[v].least;
     do
-        for (int i = 0; i < st->n_conv; i++) {
-            PpConvShape s = st->conv_shape ? st->conv_shape(&c, i) : st->conv[i];
+        for (int i = 0; i < st->conv.n; i++) {
+            PpConvShape s = st->conv.of ? st->conv.of(&c, i) : st->conv.shape[i];
             int64_t bytes = library_conv(&s, threads);
             most = bytes > most ? bytes : most;
         }
-    while (st->conv_shape && next_length(model, &c.length));
+    while (st->conv.of && next_length(model, &c.length));
     return most;
 }
 
@@ -80,24 +80,24 @@ int64_t plan_total(const Plan *p) { return p->bytes.total + p->bytes.resident + 
 int64_t totals_bytes(const PpPlan *p, const unsigned char *has_input)
 {
     int64_t bytes = 0, any = 0;
-    for (int k = 0; k < p->n_total; k++) {
-        const PpTensor *t = &p->input[p->total[k].input];
+    for (int k = 0; k < p->totals.n; k++) {
+        const PpTensor *t = &p->input[p->totals.of[k].input];
         int64_t sums = t->bytes / st_dtype_size(t->dtype) * (int64_t)sizeof(double);
-        any |= has_input[p->total[k].input];
+        any |= has_input[p->totals.of[k].input];
         bytes += align_up(t->bytes) + align_up(sums);
     }
     if (!any)
         return 0;
-    for (int i = 0; i < p->totals->n_input; i++)
-        bytes += align_up(p->totals->input[i].t.bytes);
-    for (int o = 0; o < p->totals->n_output; o++)
-        bytes += align_up(p->totals->output[o].t.bytes);
-    return bytes + align_up(p->totals->bytes_work[PP_WORK_INFER]);
+    for (int i = 0; i < p->totals.stage->n_input; i++)
+        bytes += align_up(p->totals.stage->input[i].t.bytes);
+    for (int o = 0; o < p->totals.stage->n_output; o++)
+        bytes += align_up(p->totals.stage->output[o].t.bytes);
+    return bytes + align_up(p->totals.stage->bytes.work[PP_WORK_INFER]);
 }
 
 int64_t values_bytes(const PpStage *st)
 {
-    return align_up(st->bytes_param) + align_up(st->bytes_half);
+    return align_up(st->bytes.param) + align_up(st->bytes.half);
 }
 
 int64_t kept_bytes(const Plan *p, const StagePlan *rs)
@@ -105,7 +105,7 @@ int64_t kept_bytes(const Plan *p, const StagePlan *rs)
     return p->ask.zero == 3 ? rs->home : values_bytes(rs->st);
 }
 
-int plan_own_weight(const PpStage *st) { return st->own_weight && *st->own_weight; }
+int plan_own_weight(const PpStage *st) { return st->call.own_weight && *st->call.own_weight; }
 
 static int first_half(const SchedRow *row, int i)
 {
@@ -135,13 +135,13 @@ int plan_overlaps(const SchedRow *row)
 int plan_host_takes(const Plan *p, const PpStage *st, int output)
 {
     int model_output = st->output[output].model_output;
-    return (model_output >= 0 && p->has_output[model_output]) ||
-           (st->index == p->model->loss_stage && output == p->model->loss_output);
+    return (model_output >= 0 && p->data.has_output[model_output]) ||
+           (st->index == p->model->loss.stage && output == p->model->loss.output);
 }
 
 int plan_skips(const Plan *p, const PpStage *st, int output)
 {
-    return st->output[output].optional && !p->has_output[st->output[output].model_output];
+    return st->output[output].optional && !p->data.has_output[st->output[output].model_output];
 }
 
 const PpParam *shared_param(const PpStage *st, int param, int *at)

@@ -37,7 +37,7 @@ static int64_t lay_out(const PpStage *st, char *block, Gathered *to)
         if (to)
             to->out[o] = out;
     }
-    char *stash = part(&b, st->bytes_stash);
+    char *stash = part(&b, st->bytes.stash);
     if (to)
         to->stash = stash;
     for (k = 0; k < st->n_again; k++) {
@@ -71,7 +71,7 @@ PpStatus gathered_point(Planner *p, int l)
     TRY(pp_take(pool, &g->in, st->n_input, sizeof(void *)));
     TRY(pp_take(pool, &g->out, st->n_output, sizeof(void *)));
     TRY(pp_take(pool, &g->dx, st->n_dx, sizeof(void *)));
-    lay_out(st, p->plan->slots + p->inst[plan_whole(p, l)].offset, g);
+    lay_out(st, p->plan->at.slots + p->inst[plan_whole(p, l)].offset, g);
     for (int m = 0; m < p->m; m++)
         for (int o = 0; o < st->n_output; o++)
             rs->out[m * st->n_output + o] = g->out[o];

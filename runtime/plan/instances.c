@@ -141,9 +141,9 @@ static void set_bytes(const Plan *plan, const PpStage *st, Instance *at)
             at++->bytes = st->input[i].t.bytes;
     for (int o = 0; o < st->n_output; o++)
         at++->bytes = st->minibatch || plan_skips(plan, st, o) ? 0 : st->output[o].t.bytes;
-    at++->bytes = st->bytes_stash;
-    at++->bytes = st->bytes_saved;
-    at++->bytes = st->bytes_stash;
+    at++->bytes = st->bytes.stash;
+    at++->bytes = st->bytes.saved;
+    at++->bytes = st->bytes.stash;
     for (int k = 0; k < 2 * st->n_again; k++)
         at++->bytes = st->again[k % st->n_again].bytes;
 }

@@ -15,8 +15,8 @@ const PpStage *plan_as_run(const PpStage *st) { return st->minibatch ? st->minib
 static int64_t most_bytes(const PpStage *st, int x, int members)
 {
     int64_t most = 0;
-    for (int k = 0; k < st->n_collective && members > 1; k++) {
-        const PpCollective *c = &st->collective[k];
+    for (int k = 0; k < st->mesh.n_collective && members > 1; k++) {
+        const PpCollective *c = &st->mesh.collective[k];
         int64_t size = st_dtype_size(c->dtype), bytes = c->bytes / members;
         if (c->kind == PP_ALL_REDUCE)
             bytes = pp_collective_piece(c->bytes / size, members) * size;
@@ -28,7 +28,7 @@ static int64_t most_bytes(const PpStage *st, int x, int members)
     return most;
 }
 
-static int at_once(const PpStage *st) { return st->at_once > 1 ? st->at_once : 1; }
+static int at_once(const PpStage *st) { return st->mesh.at_once > 1 ? st->mesh.at_once : 1; }
 
 /* Those of a stage along an axis. */
 static PpStatus plan_along(Planner *p, StagePlan *rs, int x)
@@ -63,5 +63,5 @@ void members_point(Plan *plan)
 {
     for (int k = 0; k < plan->n_msg; k++)
         if (plan->msg[k].axis == AXIS_MEMBERS)
-            plan->msg[k].buf = plan->slots;
+            plan->msg[k].buf = plan->at.slots;
 }

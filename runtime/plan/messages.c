@@ -163,9 +163,9 @@ static PpStatus add_chunks(Planner *p, int l, const PpPartial *q)
 PpStatus add_parts(Planner *p, int l, int k)
 {
     const PpStage *st = p->plan->stage[l].st;
-    for (int i = 0; i < st->n_partial; i++)
-        if (st->partial[i].param == k)
-            TRY(add_chunks(p, l, &st->partial[i]));
+    for (int i = 0; i < st->mesh.n_partial; i++)
+        if (st->mesh.partial[i].param == k)
+            TRY(add_chunks(p, l, &st->mesh.partial[i]));
     return PP_OK;
 }
 

@@ -34,7 +34,7 @@ PpStatus norms_plan(Plan *plan)
     const PpParam **by_number;
     POOL(room);
     TRY(pp_take(&room, &by_number, n, sizeof *by_number));
-    TRY(pp_take(&plan->pool, &plan->norm, n, sizeof *plan->norm));
+    TRY(pp_take(&plan->pool, &plan->norm.of, n, sizeof *plan->norm.of));
     for (int s = 0; s < model->n_stage; s++)
         for (int k = 0; k < model->stage[s]->n_param; k++)
             by_number[model->stage[s]->param[k].param] = &model->stage[s]->param[k];
@@ -42,8 +42,8 @@ PpStatus norms_plan(Plan *plan)
         end = parts_end(by_number, n, k);
         const PpParam *q = by_number[k];
         for (int i = k; i < end; i++)
-            plan->norm[i] = plan->n_norm;
-        plan->n_norm += q ? param_names(q) * chunks_of(model, q) : 1;
+            plan->norm.of[i] = plan->norm.n;
+        plan->norm.n += q ? param_names(q) * chunks_of(model, q) : 1;
     }
     return PP_OK;
 }
@@ -62,5 +62,5 @@ int norm_of(const Plan *plan, const PpParam *q, int member)
                 q->t.dim[q->outer.dim] * model->chunks[q->mesh];
     if (q->each.n)
         outer += (int64_t)param_each(model, q, member) * chunks_of(model, q);
-    return plan->norm[q->param] + (int)(outer + chunk);
+    return plan->norm.of[q->param] + (int)(outer + chunk);
 }

@@ -25,16 +25,16 @@ static void stage_times(const OffloadRequest *x, const Wish *w)
     double flops = 0, bytes = 0;
     int known = 1;
     for (int s = 0; s < p->n_stage; s++) {
-        known &= p->stage[s]->flops_forward > 0;
-        flops += (double)p->stage[s]->flops_forward;
+        known &= p->stage[s]->flops.forward > 0;
+        flops += (double)p->stage[s]->flops.forward;
         bytes += (double)plan_stored_bytes(p->stage[s], 0);
     }
     for (int s = 0; s < p->n_stage; s++) {
         const PpStage *st = p->stage[s];
         double *t = w->time + (ptrdiff_t)s * SA_TYPES;
-        t[SA_F] = t[SA_R] = known ? (double)st->flops_forward : 1;
-        t[SA_I] = known ? (double)st->flops_input : 1;
-        t[SA_W] = known ? (double)st->flops_weight : 1;
+        t[SA_F] = t[SA_R] = known ? (double)st->flops.forward : 1;
+        t[SA_I] = known ? (double)st->flops.input : 1;
+        t[SA_W] = known ? (double)st->flops.weight : 1;
         t[SA_B] = t[SA_I] + t[SA_W];
         t[SA_OFFLOAD] = t[SA_FETCH] = (double)plan_stored_bytes(st, 0) / (bytes > 0 ? bytes : 1) *
                                       (known ? flops : p->n_stage) * x->time;

@@ -12,10 +12,10 @@ void plan_sizes(Planner *p)
     for (int l = 0; l < plan->n_stage; l++) {
         const PpStage *st = plan->stage[l].st;
         int whole = plan->ask.zero < 3;
-        b->param += plan->ask.lender ? 0 : whole ? align_up(st->bytes_param) : plan->stage[l].home;
-        b->half += plan->ask.lender || !whole ? 0 : align_up(st->bytes_half);
-        b->constants += plan->ask.lender ? 0 : align_up(st->bytes_const);
-        b->grad += plan->ask.train && !plan->grads_go ? align_up(st->bytes_grad) : 0;
+        b->param += plan->ask.lender ? 0 : whole ? align_up(st->bytes.param) : plan->stage[l].home;
+        b->half += plan->ask.lender || !whole ? 0 : align_up(st->bytes.half);
+        b->constants += plan->ask.lender ? 0 : align_up(st->bytes.constants);
+        b->grad += plan->ask.train && !plan->grads_go ? align_up(st->bytes.grad) : 0;
     }
     for (int k = 0; k < plan->n_op; k++) {
         const Op *op = &plan->op[k];
@@ -44,10 +44,10 @@ static void carve_params(Plan *plan, char **at, int64_t unit)
     for (int l = 0; l < plan->n_stage; l++) {
         StagePlan *rs = &plan->stage[l];
         rs->param = carve_for(at, kept_bytes(plan, rs), unit);
-        rs->half = whole && rs->st->bytes_half ? rs->param + align_up(rs->st->bytes_param) : NULL;
-        rs->grad = grads ? carve_for(at, rs->st->bytes_grad, unit) : NULL;
+        rs->half = whole && rs->st->bytes.half ? rs->param + align_up(rs->st->bytes.param) : NULL;
+        rs->grad = grads ? carve_for(at, rs->st->bytes.grad, unit) : NULL;
     }
-    for (Piece *q = plan->piece; q < plan->piece + plan->n_piece; q++)
+    for (Piece *q = plan->pieces.at; q < plan->pieces.at + plan->pieces.n; q++)
         for (int j = 0; j < plan->ask.states && plan->stage[q->local].rp[q->param].update; j++)
             q->state[j] = carve_for(at, q->bytes, unit);
 }
@@ -69,9 +69,9 @@ static void point_params(Plan *plan, char **at)
     for (int l = 0; l < plan->n_stage; l++) {
         StagePlan *rs = &plan->stage[l];
         if (!plan->ask.lender)
-            rs->constants = carve(at, rs->st->bytes_const);
+            rs->constants = carve(at, rs->st->bytes.constants);
         if (plan->grads_go)
-            rs->grad = plan->window + rs->grad_at;
+            rs->grad = plan->at.window + rs->grad_at;
         for (int k = 0; k < rs->st->n_param; k++) {
             RankParam *q = &rs->rp[k];
             q->value = plan->ask.zero < 3 ? rs->param + q->p->offset
@@ -85,12 +85,12 @@ static void point_params(Plan *plan, char **at)
 
 static void point_pieces(Plan *plan)
 {
-    for (Piece *piece = plan->piece; piece < plan->piece + plan->n_piece; piece++) {
+    for (Piece *piece = plan->pieces.at; piece < plan->pieces.at + plan->pieces.n; piece++) {
         const StagePlan *rs = &plan->stage[piece->local];
         const RankParam *q = &rs->rp[piece->param];
         piece->value = q->value ? q->value + piece->first : rs->param + piece->home;
         if (plan->ask.train && q->update)
-            piece->grad = plan->grads_go ? plan->sums + piece->kept : q->grad + piece->first;
+            piece->grad = plan->grads_go ? plan->at.sums + piece->kept : q->grad + piece->first;
     }
 }
 
@@ -99,16 +99,16 @@ static void carve_data(Plan *plan, char **at)
     const PpPlan *model = plan->model;
     int m = plan->ask.microbatches;
     for (int i = 0; i < model->n_input; i++)
-        if (plan->has_input[i])
-            plan->input[i] = carve(at, plan->input_stride[i] ? plan->input_stride[i] * m
-                                                             : model->input[i].bytes);
-    if (plan->scale_type)
-        plan->scale = carve(at, (int64_t)PP_ALIGN * m);
-    if (!plan->ask.on_device && totals_bytes(model, plan->has_input))
-        plan->totals = carve(at, totals_bytes(model, plan->has_input));
+        if (plan->data.has_input[i])
+            plan->data.input[i] =
+                carve(at, plan->data.stride[i] ? plan->data.stride[i] * m : model->input[i].bytes);
+    if (plan->data.scale_type)
+        plan->at.scale = carve(at, (int64_t)PP_ALIGN * m);
+    if (!plan->ask.on_device && totals_bytes(model, plan->data.has_input))
+        plan->at.totals = carve(at, totals_bytes(model, plan->data.has_input));
     for (int i = 0; i < model->n_output && !plan->ask.on_device; i++)
-        if (plan->has_output[i])
-            plan->output[i] =
+        if (plan->data.has_output[i])
+            plan->data.output[i] =
                 carve(at, tensor_bytes(model, &model->output[i], plan->ask.output.rows,
                                        plan->ask.output.length));
 }
@@ -121,11 +121,11 @@ static char *use_sum(const StagePlan *rs, int param, int use)
 }
 
 /* Contributions from elsewhere. */
-static void carve_contributions(Plan *plan, char **at)
+static void carve_contributions(const Planner *p, char **at)
 {
-    for (Contribution *c = plan->contrib; c < plan->contrib + plan->n_contrib; c++)
+    for (Contribution *c = p->contrib; c < p->contrib + p->n_contrib; c++)
         if (c->user < 0)
-            c->buf = carve(at, plan->model->stage[c->user_stage]->param[c->user_param].t.bytes);
+            c->buf = carve(at, p->model->stage[c->user_stage]->param[c->user_param].t.bytes);
 }
 
 /* ---- buffers of messages, operands of additions and copies ---- */
@@ -133,20 +133,20 @@ static void carve_contributions(Plan *plan, char **at)
 static char *spot_place(const Planner *p, const Spot *s)
 {
     const Plan *plan = p->plan;
-    const Contribution *c = s->kind == SPOT_CONTRIBUTION ? &plan->contrib[s->contribution] : NULL;
+    const Contribution *c = s->kind == SPOT_CONTRIBUTION ? &p->contrib[s->contribution] : NULL;
     const StagePlan *rs = &plan->stage[s->local];
     switch (s->kind) {
     case SPOT_NONE: break;
-    case SPOT_INSTANCE: return plan->slots + p->inst[s->offset].offset;
+    case SPOT_INSTANCE: return plan->at.slots + p->inst[s->offset].offset;
     case SPOT_VALUE: return rs->rp[s->param].value;
     case SPOT_USE: return use_sum(rs, s->param, s->use);
     case SPOT_CONTRIBUTION:
         return c->user < 0 ? c->buf : use_sum(&plan->stage[c->user], c->user_param, c->use);
     case SPOT_PARAMETERS: return rs->param + s->offset;
     case SPOT_GRADIENT: return rs->grad + s->offset;
-    case SPOT_WINDOW: return plan->window + plan->op[s->op].window + s->offset;
-    case SPOT_REDUCTION: return plan->reduction + s->offset;
-    case SPOT_SUM: return plan->sums + s->offset;
+    case SPOT_WINDOW: return plan->at.window + plan->op[s->op].window + s->offset;
+    case SPOT_REDUCTION: return plan->at.reduction + s->offset;
+    case SPOT_SUM: return plan->at.sums + s->offset;
     }
     return NULL;
 }
@@ -172,14 +172,14 @@ void plan_carve(Planner *p, char *arena, char *elsewhere)
         borrow_params(plan);
     else
         carve_params(plan, &at, PP_ALIGN);
-    plan->window = carve(&at, plan->bytes.window);
+    plan->at.window = carve(&at, plan->bytes.window);
     point_params(plan, &at);
-    plan->slots = carve(&at, plan->bytes.block);
-    plan->stat_copy = carve(&at, p->stats);
+    plan->at.slots = carve(&at, plan->bytes.block);
+    plan->at.statistics = carve(&at, p->stats);
     carve_data(plan, &at);
-    carve_contributions(plan, &at);
-    plan->reduction = carve(&at, p->bytes_reduction);
-    plan->sums = carve(&at, p->bytes_sums);
+    carve_contributions(p, &at);
+    plan->at.reduction = carve(&at, p->bytes_reduction);
+    plan->at.sums = carve(&at, p->bytes_sums);
     point_pieces(plan);
     point_spots(p);
 }
@@ -207,14 +207,14 @@ static char *input_place(const Planner *p, int l, int i, int m)
     const Plan *plan = p->plan;
     const PpInput *in = &plan->stage[l].st->input[i];
     if (in->from == -1)
-        return plan->input[in->from_output] + m * plan->input_stride[in->from_output];
-    return in->from == -2 ? plan->scale + (int64_t)m * PP_ALIGN
-                          : plan->slots + p->inst[plan_in(p, l, i, m)].offset;
+        return plan->data.input[in->from_output] + m * plan->data.stride[in->from_output];
+    return in->from == -2 ? plan->at.scale + (int64_t)m * PP_ALIGN
+                          : plan->at.slots + p->inst[plan_in(p, l, i, m)].offset;
 }
 
 static void point_microbatch(const Planner *p, int l, int m)
 {
-    char *slots = p->plan->slots;
+    char *slots = p->plan->at.slots;
     StagePlan *rs = &p->plan->stage[l];
     const PpStage *st = rs->st;
     for (int i = 0; i < st->n_input; i++)

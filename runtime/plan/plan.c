@@ -44,17 +44,18 @@ static void find_data(Plan *plan)
         const PpStage *st = plan->stage[l].st;
         for (int i = 0; i < st->n_input; i++) {
             if (st->input[i].from == -1)
-                plan->has_input[st->input[i].from_output] = 1;
+                plan->data.has_input[st->input[i].from_output] = 1;
             if (st->input[i].from == -2)
-                plan->scale_type = st->input[i].t.dtype;
+                plan->data.scale_type = st->input[i].t.dtype;
         }
         for (int o = 0; o < st->n_output; o++)
             if (st->output[o].model_output >= 0 &&
                 plan->ask.output.wanted[st->output[o].model_output] >= 0)
-                plan->has_output[st->output[o].model_output] = 1;
+                plan->data.has_output[st->output[o].model_output] = 1;
     }
-    if (plan->scale_type && model->loss_kind == PP_LOSS_MEAN_TARGETS && model->loss_target >= 0)
-        plan->has_input[model->loss_target] = 1; /* its elements that count are counted */
+    if (plan->data.scale_type && model->loss.kind == PP_LOSS_MEAN_TARGETS &&
+        model->loss.target >= 0)
+        plan->data.has_input[model->loss.target] = 1; /* its elements that count are counted */
 }
 
 static void size_data(Plan *plan)
@@ -62,15 +63,15 @@ static void size_data(Plan *plan)
     const PpPlan *model = plan->model;
     int m = plan->ask.microbatches;
     for (int i = 0; i < model->n_input; i++)
-        if (plan->has_input[i]) {
+        if (plan->data.has_input[i]) {
             int64_t one = align_up(model->input[i].bytes);
-            plan->input_stride[i] = model->input[i].batch_dim < 0 ? 0 : one;
+            plan->data.stride[i] = model->input[i].batch_dim < 0 ? 0 : one;
             plan->bytes.data += model->input[i].batch_dim < 0 ? one : one * m;
         }
-    plan->bytes.data += plan->scale_type ? (int64_t)PP_ALIGN * m : 0;
-    plan->bytes.data += plan->ask.on_device ? 0 : totals_bytes(model, plan->has_input);
+    plan->bytes.data += plan->data.scale_type ? (int64_t)PP_ALIGN * m : 0;
+    plan->bytes.data += plan->ask.on_device ? 0 : totals_bytes(model, plan->data.has_input);
     for (int i = 0; i < model->n_output && !plan->ask.on_device; i++)
-        if (plan->has_output[i])
+        if (plan->data.has_output[i])
             plan->bytes.output += align_up(tensor_bytes(
                 model, &model->output[i], plan->ask.output.rows, plan->ask.output.length));
 }
@@ -83,11 +84,11 @@ static PpStatus make_tables(Plan *plan, const SchedRow *row)
     TRY(pp_take(pool, &plan->stage, model->n_stage, sizeof *plan->stage));
     TRY(pp_take(pool, &plan->op, row->n, sizeof *plan->op));
     TRY(pp_take(pool, &plan->live, row->n + 1, sizeof *plan->live));
-    TRY(pp_take(pool, &plan->input, model->n_input, sizeof *plan->input));
-    TRY(pp_take(pool, &plan->has_input, model->n_input, 1));
-    TRY(pp_take(pool, &plan->input_stride, model->n_input, sizeof *plan->input_stride));
-    TRY(pp_take(pool, &plan->output, model->n_output, sizeof *plan->output));
-    return pp_take(pool, &plan->has_output, model->n_output, 1);
+    TRY(pp_take(pool, &plan->data.input, model->n_input, sizeof *plan->data.input));
+    TRY(pp_take(pool, &plan->data.has_input, model->n_input, 1));
+    TRY(pp_take(pool, &plan->data.stride, model->n_input, sizeof *plan->data.stride));
+    TRY(pp_take(pool, &plan->data.output, model->n_output, sizeof *plan->data.output));
+    return pp_take(pool, &plan->data.has_output, model->n_output, 1);
 }
 
 static PpStatus stages(Plan *plan)
@@ -136,14 +137,14 @@ static double operations(const Op *op, const PpStage *st)
 {
     double again = 0;
     switch (op->a.type) {
-    case SA_F: return (double)st->flops_forward;
-    case SA_I: return (double)st->flops_input;
-    case SA_W: return (double)st->flops_weight;
-    case SA_B: return (double)st->flops_input + (double)st->flops_weight;
+    case SA_F: return (double)st->flops.forward;
+    case SA_I: return (double)st->flops.input;
+    case SA_W: return (double)st->flops.weight;
+    case SA_B: return (double)st->flops.input + (double)st->flops.weight;
     case SA_R:
         for (int k = 0; k < st->n_again; k++)
             again += (uint32_t)op->again >> k & 1 ? (double)st->again[k].flops : 0;
-        return op->again == SCHED_WHOLE ? (double)st->flops_forward : again;
+        return op->again == SCHED_WHOLE ? (double)st->flops.forward : again;
     default: return 0;
     }
 }
@@ -154,8 +155,8 @@ static void count_operations(Plan *plan)
         const Op *op = &plan->op[k];
         const PpStage *st = op->local >= 0 ? plan->stage[op->local].st : NULL;
         double n = st ? operations(op, st) / (st->minibatch ? plan->ask.microbatches : 1) : 0;
-        plan->operations += n;
-        plan->recomputed += op->a.type == SA_R ? n : 0;
+        plan->work.operations += n;
+        plan->work.recomputed += op->a.type == SA_R ? n : 0;
     }
 }
 
@@ -205,7 +206,7 @@ static void planner_free(Plan *plan)
 
 PpStatus plan_place(Plan *plan, char *arena, char *elsewhere)
 {
-    plan->arena = arena;
+    plan->at.arena = arena;
     PpStatus s = PP_OK;
     if (arena) {
         plan_carve(plan->planner, arena, elsewhere);

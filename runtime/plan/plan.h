@@ -141,7 +141,7 @@ typedef struct {
        R; 0: nothing */
     int32_t again;
     int shard; /* SHARD_*; of the stage's first backward: FRESH */
-    int64_t window; /* UNSHARD: where in Plan.window the block is until RESHARD */
+    int64_t window; /* UNSHARD: where in Plan.at.window the block is until RESHARD */
     int64_t work; /* computations: where in the block their workspace is */
     int copy; /* the op whose copy to or from the store it waits for, -1 */
     int together;                 /* first half of a compound: runs beside the next op */
@@ -155,7 +155,7 @@ typedef struct {
     /* trainable and owned by this stage: part of the gradient's norm and of sums over replicas */
     int counts;
     int update;         /* the optimizer changes it (owner and replicas) */
-    int piece, n_piece; /* what of it this rank's optimizer changes, in Plan.piece */
+    int piece, n_piece; /* what of it this rank's optimizer changes, in Plan.pieces */
     int64_t lowest;     /* how many elements here are -inf from the beginning; they stay -inf */
     int norm; /* where its sum of squares comes, among all; -1: of no norm, or another's */
     int64_t block;      /* divided: the first of its norm's blocks among the rank's; -1: none */
@@ -168,7 +168,7 @@ typedef struct {
 typedef struct {
     int local, param;
     int64_t first, bytes;      /* bytes of the parameter before it; its own */
-    /* zero 3: in StagePlan.param, -1: the parameter is whole; grads_go: in Plan.sums */
+    /* zero 3: in StagePlan.param, -1: the parameter is whole; grads_go: in Plan.at.sums */
     int64_t home, kept;
     char *value, *grad;
     char *state[OPTIM_STATES]; /* as the optimizer's row names them; NULL: none */
@@ -189,7 +189,8 @@ typedef struct {
 typedef struct {
     const PpStage *st;
     /* Laid out as its functions see them; param, zero 3: shares of buckets, then what is whole, in
-     * `home` bytes; grad, grads_go: in Plan.window, from its first backward until they are summed
+     * `home` bytes; grad, grads_go: in Plan.at.window, from its first backward until they are
+     * summed
      */
     char *param, *grad, *constants, *half;
     int64_t home, grad_at;
@@ -208,8 +209,8 @@ typedef struct {
      * there, then a send to each; from there on, -1: none */
     int members[PP_AXES];
     /* Its sums over replicas: turns of its WAIT_REDUCE_GRAD's transfers, which may be taken sooner;
-     * turn k is [Plan.turn[turn + k], Plan.turn[turn + k + 1]) of Plan.transfer, and begins with
-     * what it waits for */
+     * turn k is [Plan.turns.at[turn + k], Plan.turns.at[turn + k + 1]) of Plan.transfer, and begins
+     * with what it waits for */
     int turn, n_turn;
 } StagePlan;
 
@@ -266,39 +267,47 @@ typedef struct Plan {
     int n_transfer;
     int *await;
     int n_await;
-    Contribution *contrib;
-    int n_contrib;
-    int *turn, n_turn; /* as StagePlan says */
+    struct {
+        int *at, n;
+    } turns; /* as StagePlan says */
     /* zero 2: only a share of a stage's gradients stays when they are summed; where that takes less
      */
     int grads_go;
-    Piece *piece; /* by stage, parameter, place in it */
-    int n_piece;
-    int *norm; /* by PpParam.param: where the sum of squares of the whole's first chunk comes */
-    int n_norm;      /* sums, of all ranks */
-    /* divided: transfers after the update, by which all replicas get all parameters; blocks of the
-     * norms of the rank's parameters */
-    int gather, n_gather;
-    int64_t n_block;
+    struct {
+        Piece *at; /* by stage, parameter, place in it */
+        int n;
+    } pieces;
+    struct {
+        int *of; /* by PpParam.param: where the sum of squares of the whole's first chunk comes */
+        int n;   /* sums, of all ranks */
+        int64_t blocks; /* divided: of the norms of the rank's parameters */
+    } norm;
+    /* divided: transfers after the update, by which all replicas get all parameters */
+    struct {
+        int first, n;
+    } gather;
     PlanBytes bytes;
     struct Planner *planner; /* between plan_build() and plan_place() */
-    /* places in the arena, once there is one */
-    char *arena, *slots; /* slots: the block of activations and workspaces */
-    char *window;        /* what is here for a while of the stages' parameters and gradients */
-    char *reduction;                           /* what comes of other replicas' gradients */
-    char *sums; /* gradients of earlier groups; grads_go: shares of them that are summed */
-    char *stat_copy;                           /* running statistics, kept while an R runs */
-    /* Per model input: first microbatch's place; NULL: not needed here */
-    char **input;
-    /* Bytes from one microbatch's to the next; 0: one for all */
-    int64_t *input_stride;
-    char *scale;                           /* loss_scale, PP_ALIGN bytes a microbatch */
-    char *totals;                          /* PpPlan.totals' memory, on the CPU; NULL: none */
-    char **output;                         /* per model output: room for all rows, on the CPU */
-    unsigned char *has_input, *has_output; /* the rank needs it; makes it, and it is wanted */
-    int scale_type;                        /* of loss_scale; 0: not needed here */
-    int offloaded;                         /* stashes that go to the store in a step */
-    double operations, recomputed; /* floating-point, of a step at full rows; those of its R's */
+    struct {
+        char *arena, *slots; /* slots: the block of activations and workspaces */
+        char *window;        /* what is here for a while of the stages' parameters and gradients */
+        char *reduction;     /* what comes of other replicas' gradients */
+        char *sums; /* gradients of earlier groups; grads_go: shares of them that are summed */
+        char *statistics; /* running ones, kept while an R runs */
+        char *scale;      /* loss_scale, PP_ALIGN bytes a microbatch */
+        char *totals;     /* PpPlan.totals' memory, on the CPU; NULL: none */
+    } at;                 /* places in the arena, once there is one */
+    struct {
+        char **input;    /* per model input: first microbatch's place; NULL: not needed here */
+        int64_t *stride; /* bytes from one microbatch's to the next; 0: one for all */
+        char **output;   /* per model output: room for all rows, on the CPU */
+        unsigned char *has_input, *has_output; /* the rank needs it; makes it, and it is wanted */
+        int scale_type;                        /* of loss_scale; 0: not needed here */
+    } data;
+    struct {
+        int offloaded;                 /* stashes that go to the store in a step */
+        double operations, recomputed; /* floating-point, at full rows; those of its R's */
+    } work;
 } Plan;
 
 /* plan.c */

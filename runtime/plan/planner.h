@@ -30,6 +30,8 @@ typedef struct Planner {
     struct {
         int64_t *f, *b, *p, n;
     } wire;
+    Contribution *contrib;
+    int n_contrib;
     struct Reduction *reduction; /* per local stage */
     int64_t bytes_reduction, bytes_sums, peer_tag;
     RoundKind rounds; /* of the transfers that are added */
@@ -93,7 +95,7 @@ typedef struct {
      * else 1 */
     int64_t times;
     int first, count; /* its messages under way */
-    /* In Plan.sums: of this replica's share the sum over earlier groups, grads_go: over all */
+    /* In Plan.at.sums: of this replica's share the sum over earlier groups, grads_go: over all */
     int64_t sum;
     int whole;    /* the parameters are, on every replica */
     int64_t home; /* else where this replica's share of them is in StagePlan.param */
@@ -116,7 +118,7 @@ static inline int64_t bucket_place(const PpParam *q)
 {
     return q->grad_offset >= 0 ? q->grad_offset : q->offset;
 }
-/* Does this replica's share of bucket i have a place in Plan.sums? */
+/* Does this replica's share of bucket i have a place in Plan.at.sums? */
 int bucket_keeps(const Planner *p, int local, int i);
 /* Bytes of the optimizer's state for replica k's share of a bucket, of one state */
 int64_t bucket_state(const Planner *p, int local, const Bucket *b, int k);

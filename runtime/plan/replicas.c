@@ -206,7 +206,7 @@ PpStatus replicas_begin(Planner *p, int l)
 /* What comes now is another turn, or behind the last one. */
 static PpStatus mark_turn(Plan *plan)
 {
-    return pp_add(&plan->pool, &plan->turn, &plan->n_turn, &plan->n_transfer, sizeof(int));
+    return pp_add(&plan->pool, &plan->turns.at, &plan->turns.n, &plan->n_transfer, sizeof(int));
 }
 
 /* In the last turn the sums of others are there. */
@@ -216,14 +216,14 @@ PpStatus replicas_wait(Planner *p, int l)
     StagePlan *rs = &p->plan->stage[l];
     if (!r->early || p->plan->ask.counted)
         return PP_OK;
-    rs->turn = p->plan->n_turn;
+    rs->turn = p->plan->turns.n;
     for (int i = 0; i < r->early; i++) {
         TRY(mark_turn(p->plan));
         TRY(take_turn(p, l, i, r->early));
     }
     TRY(mark_turn(p->plan));
     TRY(finish_sums(p, l, 0, r->early));
-    rs->n_turn = p->plan->n_turn - rs->turn;
+    rs->n_turn = p->plan->turns.n - rs->turn;
     return mark_turn(p->plan);
 }
 

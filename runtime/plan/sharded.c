@@ -66,8 +66,8 @@ static void mark_interval(Plan *plan, int from)
     int fresh = grads && !backward_before(plan, in->a.stage, from);
     int stats = plan->ask.train && stats_bytes(st) > 0 && comes(plan, from, SA_F);
     in->shard = (grads ? SHARD_GRADS : 0) | (fresh ? SHARD_FRESH : 0) | (stats ? SHARD_STATS : 0);
-    plan->bytes.travels.in += kept_bytes(plan, rs) + (grads && !fresh ? st->bytes_grad : 0);
-    plan->bytes.travels.out += grads ? st->bytes_grad : 0;
+    plan->bytes.travels.in += kept_bytes(plan, rs) + (grads && !fresh ? st->bytes.grad : 0);
+    plan->bytes.travels.out += grads ? st->bytes.grad : 0;
     plan->bytes.travels.out += stats ? stats_bytes(st) : 0;
     for (int k = from + 1; k < plan->n_op; k++)
         if (plan->op[k].a.stage == in->a.stage && plan->op[k].a.type == SA_RESHARD) {
@@ -100,8 +100,9 @@ static int64_t pages_of(const Plan *plan, int64_t bytes)
  * over stages those of shared parameters. */
 static int64_t summed_bytes(const Plan *plan, int local)
 {
-    int64_t bytes = 0, all = round_up(plan, plan->stage[local].st->bytes_grad);
-    for (const Contribution *c = plan->contrib; c < plan->contrib + plan->n_contrib; c++)
+    const Planner *p = plan->planner;
+    int64_t bytes = 0, all = round_up(plan, plan->stage[local].st->bytes.grad);
+    for (const Contribution *c = p->contrib; c < p->contrib + p->n_contrib; c++)
         if (c->owner == local || c->user == local)
             bytes +=
                 pages_of(plan, plan->model->stage[c->user_stage]->param[c->user_param].t.bytes);
@@ -123,7 +124,7 @@ static int64_t most_of_row(const Plan *plan, unsigned char *away)
         if (op->a.type == SA_UNSHARD || op->a.type == SA_RESHARD) {
             const StagePlan *rs = &plan->stage[op->local];
             int64_t bytes = round_up(plan, kept_bytes(plan, rs)) +
-                            (op->shard & SHARD_GRADS ? round_up(plan, rs->st->bytes_grad) : 0);
+                            (op->shard & SHARD_GRADS ? round_up(plan, rs->st->bytes.grad) : 0);
             now += op->a.type == SA_UNSHARD ? bytes : -bytes;
             away[op->local] = op->a.type == SA_RESHARD;
         } else if (sums_gradients(op->a.type) && away[op->local]) {
@@ -139,7 +140,7 @@ static int64_t most_of_row(const Plan *plan, unsigned char *away)
 static int64_t most_of_update(Plan *plan)
 {
     int64_t most = 0, before = 0, states = plan->ask.states;
-    for (const Piece *piece = plan->piece; piece < plan->piece + plan->n_piece; piece++) {
+    for (const Piece *piece = plan->pieces.at; piece < plan->pieces.at + plan->pieces.n; piece++) {
         const StagePlan *rs = &plan->stage[piece->local];
         const RankParam *q = &rs->rp[piece->param];
         int half = rs->st->half_type && q->p->half_offset >= 0;
@@ -198,14 +199,15 @@ static int64_t block_bytes(const Plan *plan, const Op *op, int grads)
         return 0;
     const PpStage *st = plan->stage[op->local].st;
     return values_bytes(st) +
-           (grads && from_home && (op->shard & SHARD_GRADS) ? align_up(st->bytes_grad) : 0);
+           (grads && from_home && (op->shard & SHARD_GRADS) ? align_up(st->bytes.grad) : 0);
 }
 
 /* Do gradients of the stage come from other stages or go there? */
 static int is_shared(const Plan *plan, int local)
 {
+    const Planner *p = plan->planner;
     int any = 0;
-    for (const Contribution *c = plan->contrib; c < plan->contrib + plan->n_contrib; c++)
+    for (const Contribution *c = p->contrib; c < p->contrib + p->n_contrib; c++)
         any |= c->owner == local || c->user == local;
     return any;
 }
@@ -213,7 +215,7 @@ static int is_shared(const Plan *plan, int local)
 /* Of the stage's whole gradients. */
 static Instance whole_gradients(const Plan *plan, int local)
 {
-    Instance i = {.bytes = plan->stage[local].st->bytes_grad, .birth = -1, .msg = -1};
+    Instance i = {.bytes = plan->stage[local].st->bytes.grad, .birth = -1, .msg = -1};
     int stage = plan->stage[local].st->index, last = plan->n_op - 1;
     for (int k = 0; k <= last; k++) {
         const SchedAction *a = &plan->op[k].a;
@@ -284,9 +286,9 @@ static PpStatus elsewhere_sizes(Plan *plan)
     for (int l = 0; l < plan->n_stage; l++) {
         const PpStage *st = plan->stage[l].st;
         b->mapped += round_up(plan, kept_bytes(plan, &plan->stage[l])) +
-                     (plan->ask.train ? round_up(plan, st->bytes_grad) : 0);
+                     (plan->ask.train ? round_up(plan, st->bytes.grad) : 0);
     }
-    for (const Piece *q = plan->piece; q < plan->piece + plan->n_piece; q++)
+    for (const Piece *q = plan->pieces.at; q < plan->pieces.at + plan->pieces.n; q++)
         if (plan->stage[q->local].rp[q->param].update)
             b->mapped += plan->ask.states * round_up(plan, q->bytes);
     TRY(most_in_memory(plan));

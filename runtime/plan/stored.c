@@ -11,7 +11,7 @@
 
 int64_t plan_stored_bytes(const PpStage *st, int32_t again)
 {
-    int64_t bytes = align_up(st->bytes_stash);
+    int64_t bytes = align_up(st->bytes.stash);
     for (int k = 0; k < st->n_again; k++)
         bytes += again >> k & 1 ? 0 : align_up(st->again[k].bytes);
     return bytes;
@@ -59,7 +59,7 @@ void stored_op(Planner *p, Op *op)
         p->store.away[at].bytes = plan_stored_bytes(p->plan->stage[l].st, op->again);
         p->store.away[at].birth = p->begin;
         p->plan->bytes.moved += p->store.away[at].bytes;
-        p->plan->offloaded++;
+        p->plan->work.offloaded++;
     }
     touch_stored(p, l, m, op->a.type == SA_FETCH);
 }

@@ -213,9 +213,9 @@ static PpStatus gather_all(Planner *p)
 PpStatus unshard_updated(Planner *p)
 {
     Plan *plan = p->plan;
-    plan->gather = plan->n_transfer;
+    plan->gather.first = plan->n_transfer;
     if (plan->ask.zero && plan->ask.train && !plan->ask.counted)
         TRY(plan->ask.page ? gather_one_by_one(p) : gather_all(p));
-    plan->n_gather = plan->n_transfer - plan->gather;
+    plan->gather.n = plan->n_transfer - plan->gather.first;
     return PP_OK;
 }

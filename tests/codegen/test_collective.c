@@ -288,16 +288,16 @@ static void prepare(Program *x, Runner *m, int member, int64_t rows)
     void **in = arena_array(a, void *, t->n_input + 1),
          **out = arena_array(a, void *, t->n_output + 1);
     for (int k = 0; k < PP_WORKS; k++)
-        work = t->bytes_work[k] > work ? t->bytes_work[k] : work;
+        work = t->bytes.work[k] > work ? t->bytes.work[k] : work;
     m->table = t;
     m->c = (PpCtx){.rows = rows, .seed = 5, .step = 3, .row0 = 2, .member = {member}};
-    m->c.param = block(a, t->bytes_param, 0xff);
-    m->c.grad = block(a, t->bytes_grad, 0);
-    m->c.constants = block(a, t->bytes_const, 0);
-    m->c.stash = block(a, t->bytes_stash + (1 << 16), 0xff);
-    m->c.saved = block(a, t->bytes_saved, 0xff);
+    m->c.param = block(a, t->bytes.param, 0xff);
+    m->c.grad = block(a, t->bytes.grad, 0);
+    m->c.constants = block(a, t->bytes.constants, 0);
+    m->c.stash = block(a, t->bytes.stash + (1 << 16), 0xff);
+    m->c.saved = block(a, t->bytes.saved, 0xff);
     m->c.work = block(a, work, 0xff);
-    int64_t at = t->bytes_stash;
+    int64_t at = t->bytes.stash;
     for (int k = 0; k < t->n_again; at += t->again[k++].bytes)
         m->c.again[k] = m->c.stash + at;
     for (int i = 0; i < t->n_input; i++) {
@@ -323,9 +323,9 @@ static void prepare(Program *x, Runner *m, int member, int64_t rows)
 static void *run(void *arg)
 {
     Runner *m = arg;
-    m->table->forward(&m->c);
-    m->table->backward_input(&m->c);
-    m->table->backward_weight(&m->c);
+    m->table->call.forward(&m->c);
+    m->table->call.backward_input(&m->c);
+    m->table->call.backward_weight(&m->c);
     return NULL;
 }
 
@@ -344,8 +344,8 @@ static float *chunk_sum(const Runner *m, const PpPartial *q, int64_t chunk)
 static void add_partials(const Runner *m, int members)
 {
     int here = CHUNKS / members;
-    for (int i = 0; i < m->table->n_partial; i++) {
-        const PpPartial *q = &m->table->partial[i];
+    for (int i = 0; i < m->table->mesh.n_partial; i++) {
+        const PpPartial *q = &m->table->mesh.partial[i];
         int64_t n = m->table->param[q->param].t.bytes / 4;
         float *all[CHUNKS];
         for (int k = 0; k < CHUNKS; k++)

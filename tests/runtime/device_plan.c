@@ -68,11 +68,11 @@ int main(int argc, char **argv)
     }
     for (int s = 0; s < plan.n_stage; s++) {
         stage[s] = *plan.stage[s];
-        stage[s].forward = on_device(stage[s].forward);
-        stage[s].infer = on_device(stage[s].infer);
-        stage[s].backward = on_device(stage[s].backward);
-        stage[s].backward_input = on_device(stage[s].backward_input);
-        stage[s].backward_weight = on_device(stage[s].backward_weight);
+        stage[s].call.forward = on_device(stage[s].call.forward);
+        stage[s].call.infer = on_device(stage[s].call.infer);
+        stage[s].call.backward = on_device(stage[s].call.backward);
+        stage[s].call.backward_input = on_device(stage[s].call.backward_input);
+        stage[s].call.backward_weight = on_device(stage[s].call.backward_weight);
         table[s] = &stage[s];
     }
     plan.cpu_stage = plan.stage;

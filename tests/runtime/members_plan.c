@@ -211,7 +211,7 @@ static const PpDy dy[] = {{0, 1, 0, 0, 1}};
 static void set_work(PpStage *st, int64_t bytes)
 {
     for (int k = 0; k < PP_WORKS; k++)
-        st->bytes_work[k] = (bytes + PP_ALIGN - 1) / PP_ALIGN * PP_ALIGN;
+        st->bytes.work[k] = (bytes + PP_ALIGN - 1) / PP_ALIGN * PP_ALIGN;
 }
 
 static PpPlan collectives(void)
@@ -234,17 +234,17 @@ static PpPlan collectives(void)
                                       row(PP_ALL_GATHER, "between", PP_F32, bytes)};
     memcpy(rows[0], of_first, sizeof of_first);
     memcpy(rows[1], of_second, sizeof of_second);
-    stage[0] = (PpStage){.index = 0, .label = "first", .n_input = 1, .n_output = 2, .input = in[0], .output = out[0], .n_collective = 2, .collective = rows[0],
-                         .forward = first, .infer = first};
-    stage[1] = (PpStage){.index = 1, .label = "second", .n_input = 1, .n_output = 4, .input = in[1], .output = out[1], .n_collective = 7, .at_once = 2,
-                         .collective = rows[1], .forward = second, .infer = second};
+    stage[0] = (PpStage){.index = 0, .label = "first", .n_input = 1, .n_output = 2, .input = in[0], .output = out[0], .mesh.n_collective = 2, .mesh.collective = rows[0],
+                         .call.forward = first, .call.infer = first};
+    stage[1] = (PpStage){.index = 1, .label = "second", .n_input = 1, .n_output = 4, .input = in[1], .output = out[1], .mesh.n_collective = 7, .mesh.at_once = 2,
+                         .mesh.collective = rows[1], .call.forward = second, .call.infer = second};
     set_work(&stage[0], pp_collective_work(PP_ALL_REDUCE, members, 4, ROWS * part));
     set_work(&stage[1], 2 * (ROWS * (int64_t)x_columns * 4 + PP_ALIGN) + pp_collective_work(PP_ALL_GATHER, members, 4, ROWS * part) +
                             pp_collective_work(PP_ALL_TO_ALL, members, 4, ROWS * part) +
                             pp_collective_work(PP_ALL_GATHER, members, 1, ROWS * part * 4));
-    return (PpPlan){.model = "collectives", .members = {members}, .chunks = {members}, .hash = 1, .model_hash = 2, .rows = ROWS, .uneven_ok = 1, .n_stage = 2,
+    return (PpPlan){.model = "collectives", .members = {members}, .chunks = {members}, .program.hash = 1, .program.model_hash = 2, .rows = ROWS, .uneven.ok = 1, .n_stage = 2,
                     .n_input = 1, .n_output = 5, .stage = stages, .cpu_stage = stages, .cuda_stage = stages, .input = inputs, .output = outputs,
-                    .loss_stage = -1, .loss_output = -1, .loss_target = -1};
+                    .loss.stage = -1, .loss.output = -1, .loss.target = -1};
 }
 
 static PpPlan training(void)
@@ -266,31 +266,31 @@ static PpPlan training(void)
     rows[0][1] = row(PP_ALL_REDUCE, "grad_a", PP_F32, B * 4);
     rows[1][0] = row(PP_ALL_REDUCE, "loss", PP_F32, 4);
     for (int k = 0; k < 2; k++) {
-        stage[k] = (PpStage){.index = k, .label = "stage", .input = in[k], .output = out[k], .n_param = 1, .param = &param[k], .collective = rows[k],
-                             .bytes_param = PP_ALIGN, .bytes_grad = PP_ALIGN, .bytes_saved = n, .has_backward = 1};
+        stage[k] = (PpStage){.index = k, .label = "stage", .input = in[k], .output = out[k], .n_param = 1, .param = &param[k], .mesh.collective = rows[k],
+                             .bytes.param = PP_ALIGN, .bytes.grad = PP_ALIGN, .bytes.saved = n, .has_backward = 1};
         set_work(&stage[k], 2 * C * n + PP_ALIGN + pp_collective_work(PP_ALL_REDUCE, C, 4, n));
     }
     stage[0].n_input = stage[0].n_output = stage[0].n_dy = 1;
     stage[0].dy = dy;
-    stage[0].n_collective = 2;
-    stage[0].bytes_grad = C / members * PP_ALIGN;
-    stage[0].n_partial = 1;
-    stage[0].partial = partial;
+    stage[0].mesh.n_collective = 2;
+    stage[0].bytes.grad = C / members * PP_ALIGN;
+    stage[0].mesh.n_partial = 1;
+    stage[0].mesh.partial = partial;
     partial[0].row[PP_TENSOR] = members > 1 ? 1 : -1;
-    stage[0].forward = stage[0].infer = train_first;
-    stage[0].backward = train_first_backward;
-    stage[0].backward_input = train_first_input;
-    stage[0].backward_weight = train_first_w;
+    stage[0].call.forward = stage[0].call.infer = train_first;
+    stage[0].call.backward = train_first_backward;
+    stage[0].call.backward_input = train_first_input;
+    stage[0].call.backward_weight = train_first_w;
     stage[1].n_input = 3;
     stage[1].n_output = 2;
-    stage[1].n_dx = stage[1].n_collective = 1;
-    stage[1].forward = stage[1].infer = train_second;
-    stage[1].backward = train_second_backward;
-    stage[1].backward_input = train_second_input;
-    stage[1].backward_weight = train_second_weight;
-    return (PpPlan){.model = "training", .members = {members}, .chunks = {C}, .hash = 1, .model_hash = 2, .rows = ROWS, .uneven_ok = 1, .n_stage = 2, .n_input = 2,
-                    .n_output = 1, .n_param = 2, .stage = stages, .input = inputs, .output = outputs, .loss_stage = 1, .loss_output = 1,
-                    .loss_kind = PP_LOSS_MEAN_ELEMENTS, .loss_ignore = -100, .loss_target = 1};
+    stage[1].n_dx = stage[1].mesh.n_collective = 1;
+    stage[1].call.forward = stage[1].call.infer = train_second;
+    stage[1].call.backward = train_second_backward;
+    stage[1].call.backward_input = train_second_input;
+    stage[1].call.backward_weight = train_second_weight;
+    return (PpPlan){.model = "training", .members = {members}, .chunks = {C}, .program.hash = 1, .program.model_hash = 2, .rows = ROWS, .uneven.ok = 1, .n_stage = 2, .n_input = 2,
+                    .n_output = 1, .n_param = 2, .stage = stages, .input = inputs, .output = outputs, .loss.stage = 1, .loss.output = 1,
+                    .loss.kind = PP_LOSS_MEAN_ELEMENTS, .loss.ignore = -100, .loss.target = 1};
 }
 
 /* ---- data ---- */

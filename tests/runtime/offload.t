@@ -41,8 +41,8 @@ ok "never more in memory than planned: $there of $planned" test "$there" -le "$p
 one() { train --offload params --offload-dir . --unshard 1 --schedule "$1" --verbose >one; }
 sizes() { sed -n "/^const PpStage pp_stage[0-9]* = {/,/^};/s/.*\.$1 = \([0-9]*\).*/\1/p" out/pipeline.c; }
 moved() { sed -n 's/.* in memory; \([0-9]*\) bytes in and \([0-9]*\) out a step.*/\1 \2/p' one; }
-all=$(sizes bytes_param | awk '{ n += $1 } END { printf "%d", n }') grads=$(sizes bytes_grad | awk '{ n += $1 } END { printf "%d", n }')
-first=$(sizes bytes_param | head -1) last=$(sizes bytes_param | tail -1)
+all=$(sizes bytes.param | awk '{ n += $1 } END { printf "%d", n }') grads=$(sizes bytes.grad | awk '{ n += $1 } END { printf "%d", n }')
+first=$(sizes bytes.param | head -1) last=$(sizes bytes.param | tail -1)
 ok "LoopedBFS with one stage in memory" one loopedbfs
 is "parameters come once a direction, gradients go once" "$(moved)" "$((2 * all - last)) $grads"
 is "as many did in three steps" "$(sed -n 's/.*: \([0-9]*\) bytes came and \([0-9]*\) went with actions.*/\1 \2/p' one)" "$((3 * (2 * all - last))) $((3 * grads))"

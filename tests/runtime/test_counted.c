@@ -36,8 +36,8 @@ static void make_params(int s)
                          .has_backward = 1,
                          .param = param[s],
                          .n_param = PARAMS,
-                         .bytes_param = at,
-                         .bytes_grad = at};
+                         .bytes.param = at,
+                         .bytes.grad = at};
 }
 
 /* sent: to which what it sends to other replicas is added */
@@ -81,7 +81,7 @@ int main(void)
                                    .tags = INT64_MAX};
                 /* gradients and their sums or new parameters; or parameters for three runs of a
                  * stage: of two stages, there and back, the last one's stay */
-                const int64_t b = stage[0].bytes_grad,
+                const int64_t b = stage[0].bytes.grad,
                               closed = (d - 1) * (zero == 3 ? 2 * b + 3 * b : 2 * 2 * b);
                 int64_t most = 0, different = 0, sent = 0, none = 0;
                 for (int k = 0; k < d; k += d < 20 ? 1 : 9) {

@@ -153,23 +153,23 @@ static const PpStage echo_stage = {.label = "echo",
                                    .n_output = 4,
                                    .input = echo_in,
                                    .output = echo_out,
-                                   .forward = echo,
-                                   .infer = echo};
+                                   .call.forward = echo,
+                                   .call.infer = echo};
 static const PpStage *const echo_stages[] = {&echo_stage};
 static const PpIndex classes = {2, 0, 1, S, 0, 999, 1, -100, NULL, 1000};
 static const PpPlan echo_plan = {.model = "echo",
                                  .rows = WINDOWS,
-                                 .uneven_ok = 1,
+                                 .uneven.ok = 1,
                                  .n_stage = 1,
                                  .n_input = 3,
                                  .n_output = 3,
                                  .stage = echo_stages,
                                  .input = echo_inputs,
                                  .output = echo_outputs,
-                                 .loss_output = 3,
-                                 .loss_kind = PP_LOSS_SUM,
-                                 .loss_target = 2,
-                                 .loss_ignore = -100,
+                                 .loss.output = 3,
+                                 .loss.kind = PP_LOSS_SUM,
+                                 .loss.target = 2,
+                                 .loss.ignore = -100,
                                  .n_index = 1,
                                  .index = &classes};
 

@@ -109,12 +109,12 @@ static PpPlan half_plan(int replicate, int type)
         }
         st->param = half_param[s];
         st->half_type = type;
-        st->bytes_half = 64 * st->n_param;
-        plain_forward[s] = st->forward;
-        st->forward = forward[s];
+        st->bytes.half = 64 * st->n_param;
+        plain_forward[s] = st->call.forward;
+        st->call.forward = forward[s];
     }
-    plain_weight[1] = half_stage[1].backward;
-    half_stage[1].backward = overflowing;
+    plain_weight[1] = half_stage[1].call.backward;
+    half_stage[1].call.backward = overflowing;
     plan.stage = stages;
     return plan;
 }
@@ -363,11 +363,11 @@ static void half_data(void)
         PpInput inputs[] = {{.t = in, .from = -1}};
         PpOutput outputs[] = {{.t = out}};
         PpStage stage = {.label = "sum", .n_input = 1, .n_output = 1, .input = inputs,
-                         .output = outputs, .infer = sum_rows};
+                         .output = outputs, .call.infer = sum_rows};
         const PpStage *stages[] = {&stage};
-        PpPlan p = {.model = "a sum", .rows = ROWS, .uneven_ok = 1, .n_stage = 1, .n_input = 1,
+        PpPlan p = {.model = "a sum", .rows = ROWS, .uneven.ok = 1, .n_stage = 1, .n_input = 1,
                     .n_output = 1, .stage = stages, .input = &in, .output = &out,
-                    .output_merge = merge, .loss_stage = -1, .loss_output = -1, .loss_target = -1};
+                    .output_merge = merge, .loss.stage = -1, .loss.output = -1, .loss.target = -1};
         /* chunks of 12 numbers: the first sums to 256 (f16: 2048), the others to 1 or less, which a
            sum in the type itself would never see */
         const float large = k ? 256 : 2048;

@@ -68,7 +68,7 @@ static Moments moments(const float *x, int64_t n)
 static int fill(const char *name, const char **option, int n, uint64_t seed)
 {
     const PpParam *p = find(name);
-    const Options o = {.init = {option, n}, .seed = seed};
+    const Options o = {.train.init = {option, n}, .data.seed = seed};
     Init x;
     if (init_of(&o, &plan, p, p->t.name, &x) != PP_OK)
         return -1;
@@ -147,7 +147,7 @@ static void check_parts(void)
 {
     const PpParam *p = find("fc.weight");
     const char *normal = "*=normal";
-    const Options o = {.init = {&normal, 1}};
+    const Options o = {.train.init = {&normal, 1}};
     static float part[MOST];
     Init x;
     int same = fill("fc.weight", &normal, 1, 0) == 1 && init_of(&o, &plan, p, p->t.name, &x) == PP_OK;
@@ -166,7 +166,7 @@ static void check_parts(void)
 
 static void check_refused(const char *option, const char *why)
 {
-    const Options o = {.init = {&option, 1}};
+    const Options o = {.train.init = {&option, 1}};
     int refused = init_check(&o, &plan) == PP_ERR_USAGE;
     ok(refused && strstr(pp_failure_text(), why), "%s: %s", option, refused ? pp_failure_text() : "");
     pp_failure_forget();

@@ -27,7 +27,7 @@ static PpStatus open(Data *d, const char *weights)
     static NameFile mix;
     static Options o;
     mix = (NameFile){"x", weights};
-    o = (Options){.mixes = {&mix, 1}};
+    o = (Options){.data.mixes = {&mix, 1}};
     *d = (Data){.model = &plan, .opt = &o, .input = &input, .rows = ROWS};
     return mix_open(d);
 }

@@ -199,11 +199,11 @@ static int add_parts(Program *g, int s, const Model *m, int first, int uses)
             p->first = k * p->t.dim[m->axis] / m->groups;
             p->step = n * p->t.dim[m->axis] / m->groups;
         }
-        p->offset = st->bytes_param;
-        p->grad_offset = m->stat ? -1 : st->bytes_grad;
-        p->more_offset = st->bytes_grad + room(p->t.bytes);
-        st->bytes_param += room(p->t.bytes);
-        st->bytes_grad += m->stat ? 0 : uses * room(p->t.bytes);
+        p->offset = st->bytes.param;
+        p->grad_offset = m->stat ? -1 : st->bytes.grad;
+        p->more_offset = st->bytes.grad + room(p->t.bytes);
+        st->bytes.param += room(p->t.bytes);
+        st->bytes.grad += m->stat ? 0 : uses * room(p->t.bytes);
     }
     return n;
 }
@@ -228,31 +228,31 @@ static Program *program(int members, int stages, int chunks)
     g->plan = (PpPlan){.model = "by hand",
                        .members = {members},
                        .chunks = {chunks},
-                       .hash = (uint64_t)(10 * members + stages),
-                       .model_hash = 2,
+                       .program.hash = (uint64_t)(10 * members + stages),
+                       .program.model_hash = 2,
                        .rows = ROWS,
-                       .uneven_ok = 1,
+                       .uneven.ok = 1,
                        .n_stage = stages,
                        .n_input = 2,
                        .n_output = 1,
                        .stage = g->list,
                        .input = inputs,
                        .output = outputs,
-                       .loss_stage = stages - 1,
-                       .loss_output = 1,
-                       .loss_kind = PP_LOSS_MEAN_ELEMENTS,
-                       .loss_ignore = -100,
-                       .loss_target = 1,
-                       .n_made = 1,
-                       .made = chunks > 1 ? made : made + 1};
+                       .loss.stage = stages - 1,
+                       .loss.output = 1,
+                       .loss.kind = PP_LOSS_MEAN_ELEMENTS,
+                       .loss.ignore = -100,
+                       .loss.target = 1,
+                       .program.n_made = 1,
+                       .program.made = chunks > 1 ? made : made + 1};
     g->stage[0] = stages == 1 ? (PpStage){.label = "both",
                                           .n_input = 3,
                                           .n_output = 2,
                                           .input = both_in,
                                           .output = last_out,
-                                          .forward = both_forward,
-                                          .infer = both_forward,
-                                          .backward = both_backward}
+                                          .call.forward = both_forward,
+                                          .call.infer = both_forward,
+                                          .call.backward = both_backward}
                               : (PpStage){.label = "first",
                                           .n_input = 1,
                                           .n_output = 1,
@@ -260,9 +260,9 @@ static Program *program(int members, int stages, int chunks)
                                           .input = first_in,
                                           .output = first_out,
                                           .dy = first_dy,
-                                          .forward = scale_forward,
-                                          .infer = scale_forward,
-                                          .backward = first_backward};
+                                          .call.forward = scale_forward,
+                                          .call.infer = scale_forward,
+                                          .call.backward = first_backward};
     g->stage[1] = (PpStage){.index = 1,
                             .label = "last",
                             .n_input = 3,
@@ -270,9 +270,9 @@ static Program *program(int members, int stages, int chunks)
                             .n_dx = 1,
                             .input = last_in,
                             .output = last_out,
-                            .forward = last_forward,
-                            .infer = last_forward,
-                            .backward = last_backward};
+                            .call.forward = last_forward,
+                            .call.infer = last_forward,
+                            .call.backward = last_backward};
     for (int s = 0; s < stages; s++) {
         g->list[s] = &g->stage[s];
         g->stage[s].param = g->param[s];
@@ -507,7 +507,7 @@ static void test_exchanges(void)
         {.kind = PP_ALL_TO_ALL, .mesh = PP_TENSOR, .dtype = PP_F32, .bytes = 160, .part = 'W'},
         {.kind = PP_SHARD, .mesh = PP_TENSOR, .dtype = PP_F32, .bytes = 99, .part = 'I'},
         {.kind = PP_ALL_REDUCE, .mesh = PP_SEQUENCE, .dtype = PP_F32, .bytes = 8}};
-    const PpStage st = {.n_collective = 7, .collective = rows};
+    const PpStage st = {.mesh.n_collective = 7, .mesh.collective = rows};
     const PpPlan model = {.members = {4, 2, 1}, .chunks = {4, 2, 1}};
     const struct {
         int part;

@@ -55,7 +55,7 @@ static void replicas(int which, const char *dp, const char *const *ranks, const 
     int d = atoi(dp), good = 1;
     float sum[4][D], part[4][D];
     char data_x[500], data_t[500], out[500];
-    p.loss_kind = PP_LOSS_SUM;
+    p.loss.kind = PP_LOSS_SUM;
     write_params(&p, at("params"), par);
     for (int k = 0, from = 0; k < d && good; k++) {
         int end = from + N / d + (k < N % d);
@@ -193,7 +193,7 @@ static void replicated_until(void)
     char err[ST_ERR];
     float some[D * N];
     static const char *const action[] = {"1B1", "0B2", "0REDUCE_GRAD", "2WAIT_REDUCE_GRAD"};
-    p.loss_kind = PP_LOSS_SUM;
+    p.loss.kind = PP_LOSS_SUM;
     write_params(&p, at("params"), par);
     for (int d = 0; d < D; d++)
         memcpy(some + d * N / 2, target + d * N, N / 2 * sizeof *some);

@@ -26,11 +26,11 @@ void mesh_open(int n, const PpStage *s)
     pthread_barrier_init(&barrier, NULL, (unsigned)n);
 }
 
-static size_t size_of(int k) { return stage->collective[k].dtype == PP_F64 ? 8 : 4; }
+static size_t size_of(int k) { return stage->mesh.collective[k].dtype == PP_F64 ? 8 : 4; }
 
 static void meet(const PpCtx *c, int k, const void *in, void *work, int64_t n)
 {
-    int64_t room = pp_collective_work(stage->collective[k].kind, members, (int)size_of(k), n);
+    int64_t room = pp_collective_work(stage->mesh.collective[k].kind, members, (int)size_of(k), n);
     if (room > 0)
         memset(work, 0xff, (size_t)room);
     operand[c->member[PP_TENSOR]] = in;
@@ -80,7 +80,7 @@ void pp_end(const PpCtx *c, int k)
 {
     Begun b = begun[c->member[PP_TENSOR]][k];
     const int64_t *n = b.size;
-    switch (stage->collective[k].kind) {
+    switch (stage->mesh.collective[k].kind) {
     case PP_ALL_REDUCE: pp_all_reduce(b.c, k, b.in, b.out, b.work, n[0]); break;
     case PP_ALL_GATHER: pp_all_gather(b.c, k, b.in, b.out, b.work, n[0], n[1]); break;
     case PP_REDUCE_SCATTER: pp_reduce_scatter(b.c, k, b.in, b.out, b.work, n[0], n[1]); break;

@@ -179,14 +179,14 @@ static const PpParam third_param[] = {WEIGHT("c", 3, PP_OWN, 2, 0)};
 static const PpDy third_dy[] = {{0, 3, 0, 0, 2}};
 
 #define FIRST(DY, PARAM) {.index = 0, .label = "first", .n_input = 1, .n_output = 2, .n_dy = 2, .n_param = 2, .input = first_in, .output = first_out, \
-    .dy = DY, .param = PARAM, .bytes_param = 2 * ONE, .bytes_grad = 2 * ONE, .bytes_saved = 2 * ROWS * D * 4, .has_backward = 1, .forward = first_forward, \
-    .infer = first_forward, .backward = first_backward, .backward_input = first_input, .backward_weight = first_weight}
+    .dy = DY, .param = PARAM, .bytes.param = 2 * ONE, .bytes.grad = 2 * ONE, .bytes.saved = 2 * ROWS * D * 4, .has_backward = 1, .call.forward = first_forward, \
+    .call.infer = first_forward, .call.backward = first_backward, .call.backward_input = first_input, .call.backward_weight = first_weight}
 #define SECOND(I, IN, OUT, DY, PARAM) {.index = I, .label = "middle", .n_input = 1, .n_output = 1, .n_dy = 1, .n_dx = 1, .n_param = 1, .input = IN, .output = OUT, \
-    .dy = DY, .param = PARAM, .bytes_param = ONE, .bytes_grad = ONE, .bytes_stash = ROWS * D * 4, .has_backward = 1, .forward = second_forward, \
-    .infer = second_infer, .backward = second_backward, .backward_input = second_input, .backward_weight = second_weight}
+    .dy = DY, .param = PARAM, .bytes.param = ONE, .bytes.grad = ONE, .bytes.stash = ROWS * D * 4, .has_backward = 1, .call.forward = second_forward, \
+    .call.infer = second_infer, .call.backward = second_backward, .call.backward_input = second_input, .call.backward_weight = second_weight}
 #define LAST_STAGE(I, IN, PARAM) {.index = I, .label = "last", .n_input = 4, .n_output = 2, .n_dx = 2, .n_param = 1, .input = IN, .output = last_out, \
-    .param = PARAM, .bytes_param = ONE, .bytes_grad = ONE, .bytes_saved = ROWS * D * 4, .bytes_work = {64, 64, 64, 64, 64, 64}, .has_backward = 1, .forward = last_forward, \
-    .infer = last_forward, .backward = last_backward, .backward_input = last_input, .backward_weight = last_weight}
+    .param = PARAM, .bytes.param = ONE, .bytes.grad = ONE, .bytes.saved = ROWS * D * 4, .bytes.work = {64, 64, 64, 64, 64, 64}, .has_backward = 1, .call.forward = last_forward, \
+    .call.infer = last_forward, .call.backward = last_backward, .call.backward_input = last_input, .call.backward_weight = last_weight}
 
 static const PpStage t0_3 = FIRST(first_dy_3, first_param), t1_3 = SECOND(1, second_in, second_out, second_dy, second_param), t2_3 = LAST_STAGE(2, last_in_3, last_transmit);
 static const PpStage r0_3 = FIRST(first_dy_3, first_replicate), r2_3 = LAST_STAGE(2, last_in_3, last_replicate);
@@ -197,9 +197,9 @@ static const PpStage r0_4 = FIRST(first_dy_4, first_replicate), r3_4 = LAST_STAG
 static const PpStage *const stages_t3[] = {&t0_3, &t1_3, &t2_3}, *const stages_r3[] = {&r0_3, &t1_3, &r2_3};
 static const PpStage *const stages_t4[] = {&t0_4, &t1_4, &t2_4, &t3_4}, *const stages_r4[] = {&r0_4, &t1_4, &t2_4, &r3_4};
 
-#define PLAN(N, STAGES) {.model = "by hand", .hash = 1, .model_hash = 2, .rows = ROWS, .uneven_ok = 1, .n_stage = N, .n_input = 2, .n_output = 1, .n_param = N, \
-    .stage = STAGES, .input = plan_inputs, .output = plan_outputs, .loss_stage = N - 1, .loss_output = 1, .loss_kind = PP_LOSS_MEAN_ELEMENTS, \
-    .loss_ignore = -100, .loss_target = 1}
+#define PLAN(N, STAGES) {.model = "by hand", .program.hash = 1, .program.model_hash = 2, .rows = ROWS, .uneven.ok = 1, .n_stage = N, .n_input = 2, .n_output = 1, .n_param = N, \
+    .stage = STAGES, .input = plan_inputs, .output = plan_outputs, .loss.stage = N - 1, .loss.output = 1, .loss.kind = PP_LOSS_MEAN_ELEMENTS, \
+    .loss.ignore = -100, .loss.target = 1}
 // clang-format on
 static const PpPlan plans[4] = {PLAN(3, stages_t3), PLAN(3, stages_r3), PLAN(4, stages_t4),
                                 PLAN(4, stages_r4)};

@@ -142,7 +142,7 @@ static ValueId run_dy_value(const StageRun *r, const PpDy *d)
 /* All blocks of the stash, one behind the other. */
 static int64_t run_stash_bytes(const PpStage *t)
 {
-    int64_t bytes = t->bytes_stash;
+    int64_t bytes = t->bytes.stash;
     for (int k = 0; k < t->n_again; k++)
         bytes += t->again[k].bytes;
     return bytes;
@@ -153,16 +153,16 @@ static int64_t run_work_bytes(const PpStage *t)
 {
     int64_t most = 0;
     for (int k = 0; k < PP_WORKS; k++)
-        most = t->bytes_work[k] > most ? t->bytes_work[k] : most;
+        most = t->bytes.work[k] > most ? t->bytes.work[k] : most;
     return most;
 }
 
 static void run_allocate(StageRun *r, RunStage *s)
 {
     const PpStage *t = s->table;
-    const int64_t bytes[BLOCKS] = {t->bytes_param, t->bytes_grad,  t->bytes_const,
-                                   run_stash_bytes(t), t->bytes_saved, run_work_bytes(t),
-                                   t->bytes_half};
+    const int64_t bytes[BLOCKS] = {t->bytes.param, t->bytes.grad,  t->bytes.constants,
+                                   run_stash_bytes(t), t->bytes.saved, run_work_bytes(t),
+                                   t->bytes.half};
     void **in = arena_array(r->a, void *, t->n_input + 1),
          **out = arena_array(r->a, void *, t->n_output + 1);
     void **dy = arena_array(r->a, void *, t->n_dy + 1),
@@ -195,7 +195,7 @@ static void run_allocate(StageRun *r, RunStage *s)
         memcpy(s->block[BLOCK_CONST].at + t->constants[i].offset, v->data,
                (size_t)shape_elements(&v->shape) * dtype_size(v->dtype));
     }
-    s->state = t->open ? t->open(1) : NULL;
+    s->state = t->call.open ? t->call.open(1) : NULL;
     s->ctx = (PpCtx){.rows = r->rows,
                      .stage = t->index,
                      .param = run_place(&s->block[BLOCK_PARAM]),
@@ -215,7 +215,7 @@ static void run_allocate(StageRun *r, RunStage *s)
                      .stream = r->device ? r->device->stream() : NULL,
                      .blas = r->device ? r->device->blas() : NULL,
                      .state = s->state};
-    int64_t at = t->bytes_stash;
+    int64_t at = t->bytes.stash;
     for (int k = 0; k < t->n_again; at += t->again[k++].bytes)
         s->ctx.again[k] = s->ctx.stash + at;
 }

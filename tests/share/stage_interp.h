@@ -118,14 +118,14 @@ static const PpStage *interp_table(StageRun *r, const StageGen *sg)
     }
     t->param = param;
     t->n_param = (int)s->param.n;
-    t->bytes_param = sg->params.bytes;
-    t->bytes_grad = sg->params.bytes_grad;
-    t->bytes_stash = sg->stash.bytes;
+    t->bytes.param = sg->params.bytes;
+    t->bytes.grad = sg->params.bytes_grad;
+    t->bytes.stash = sg->stash.bytes;
     interp_again(r, sg, t);
-    t->bytes_saved = sg->saved.bytes;
-    t->bytes_half = sg->params.bytes_half;
+    t->bytes.saved = sg->saved.bytes;
+    t->bytes.half = sg->params.bytes_half;
     t->half_type = (int)sg->params.half_type;
-    t->bytes_work[PP_WORK_FORWARD] = cg_bytes_work(sg, TARGET_C); /* one for all */
+    t->bytes.work[PP_WORK_FORWARD] = cg_bytes_work(sg, TARGET_C); /* one for all */
     t->has_backward = cg_has_backward(s);
     return t;
 }

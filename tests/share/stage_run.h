@@ -190,9 +190,9 @@ static void run_again(StageRun *r, RunStage *s)
     const PpStage *t = s->table;
     Block *stash = &s->block[BLOCK_STASH];
     char *before = run_copy(r, stash), *after = run_copy(r, stash);
-    int64_t at = t->bytes_stash;
+    int64_t at = t->bytes.stash;
     for (int k = 0; k < t->n_again; at += t->again[k++].bytes) {
-        memset(stash->at + t->bytes_stash, 0xff, (size_t)(stash->bytes - t->bytes_stash));
+        memset(stash->at + t->bytes.stash, 0xff, (size_t)(stash->bytes - t->bytes.stash));
         for (int i = 0; i < t->n_input; i++)
             if (!(t->input[i].again >> k & 1) && t->input[i].from >= 0)
                 run_poison(&s->in[i]);
@@ -239,7 +239,7 @@ static void run_backward(StageRun *r, RunStage *s)
     run_forget(s, 1);
     run_reset_grad(r, s, before);
     run_keep(r, s, kept, false);
-    run_call(r, s, F_BACKWARD, t->backward);
+    run_call(r, s, F_BACKWARD, t->call.backward);
     run_check_dx(r, s);
     run_check_grads(r, s, before);
     char *b = run_copy(r, grad);
@@ -247,7 +247,7 @@ static void run_backward(StageRun *r, RunStage *s)
         dx[i] = run_copy(r, &s->dx[i]);
     run_reset_grad(r, s, before);
     run_keep(r, s, kept, true);
-    run_call(r, s, F_INPUT, t->backward_input);
+    run_call(r, s, F_INPUT, t->call.backward_input);
     run_check_dx(r, s);
     for (int i = 0; i < t->n_dx; i++)
         run_same(r, s, dx[i], &s->dx[i], "dx", i);
@@ -257,7 +257,7 @@ static void run_backward(StageRun *r, RunStage *s)
     for (int i = 0; i < t->n_dy; i++)
         if (t->dy[i].stashed != 2)
             run_poison(&s->dy[i]);
-    run_call(r, s, F_WEIGHT, t->backward_weight);
+    run_call(r, s, F_WEIGHT, t->call.backward_weight);
     run_check_grads(r, s, before);
     run_same(r, s, b, grad, "gradients", 0);
 }
@@ -285,7 +285,7 @@ static void run_rows(StageRun *r)
         for (int k = 0; k < s->table->n_input; k++)
             run_put_edge(r, s, &s->in[k], s->sg->stage->input.at[k].value);
         if (s->sg->func[F_INFER]) {
-            run_call(r, s, F_INFER, s->table->infer);
+            run_call(r, s, F_INFER, s->table->call.infer);
             run_check_outputs(r, s);
         }
     }
@@ -302,14 +302,14 @@ static void run_rows(StageRun *r)
             run_put_edge(r, s, &s->in[k], s->sg->stage->input.at[k].value);
         for (int k = 0; k < s->table->n_output; k++)
             run_poison(&s->out[k]);
-        run_call(r, s, F_FORWARD, s->table->forward);
+        run_call(r, s, F_FORWARD, s->table->call.forward);
         run_check_outputs(r, s);
         run_check_stats(r, s);
         run_put_params(r, s);
         if (s->table->has_backward)
             run_backward(r, s);
-        if (s->table->close)
-            s->table->close(s->state);
+        if (s->table->call.close)
+            s->table->call.close(s->state);
         s->state = NULL;
     }
     run_forget_evaluated(r);
@@ -347,7 +347,7 @@ static void run_chain_forward(StageRun *r, RunBits *bits)
             else
                 run_put_edge(r, s, &s->in[k], s->sg->stage->input.at[k].value);
         }
-        run_function(r, s, F_FORWARD, s->table->forward);
+        run_function(r, s, F_FORWARD, s->table->call.forward);
         for (int k = 0; k < s->table->n_output; k++)
             if (s->table->output[k].model_output >= 0 &&
                 s->table->output[k].model_output < RUN_MOST)
@@ -391,7 +391,7 @@ static void run_chain(StageRun *r, RunBits *bits)
             memcpy(s->dy[k].at, from->dx[at].at, (size_t)s->dy[k].bytes);
         }
         if (t->has_backward)
-            run_function(r, s, F_BACKWARD, t->backward);
+            run_function(r, s, F_BACKWARD, t->call.backward);
         for (int k = 0; k < t->n_param; k++) {
             uint32_t p = s->sg->stage->param.at[k].param;
             if (p >= RUN_MOST || t->param[k].grad_offset < 0)
@@ -402,8 +402,8 @@ static void run_chain(StageRun *r, RunBits *bits)
                                       shape_elements(whole) *
                                           (int64_t)dtype_size((Dtype)t->param[k].t.dtype));
         }
-        if (t->close)
-            t->close(s->state);
+        if (t->call.close)
+            t->call.close(s->state);
     }
 }
 
