@@ -49,8 +49,7 @@ int64_t memory_rank(const MemoryAsked *x, const Schedule *s, int rank, int *move
                            .row0 = row0,
                            .train = 1,
                            .on_device = x->model->device != PP_CPU,
-                           .overlap = (x->threads > 1 || x->model->device != PP_CPU) &&
-                                      plan_overlaps(&s->row[rank]),
+                           .overlap = x->model->device != PP_CPU && plan_overlaps(&s->row[rank]),
                            .states = x->states,
                            .output.wanted = wanted,
                            .output.rows = x->rows,

@@ -314,9 +314,9 @@ typedef struct {
     int64_t rows;      /* of the table, or classes */
 } PpIndex;
 
-/* What the data of a step alone decide, as the stage PpPlan.totals.stage makes it of some of its rows:
-   added up over all of them, of a mean by their number, it is the model input `input` in the whole
-   step. level: 1, or one more than that of the totals that it is made of. */
+/* What the data of a step alone decide, as the stage PpPlan.totals.stage makes it of some of its
+   rows: added up over all of them, of a mean by their number, it is the model input `input` in the
+   whole step.  level: 1, or one more than that of the totals that it is made of. */
 typedef struct {
     int input; /* index into PpPlan.input */
     int mean, level;
@@ -398,8 +398,8 @@ extern const PpPlan pp_plan;
 int pp_main(int argc, char **argv, const PpPlan *plan);
 
 /* net/collective.c: what members of a rank do together, each with its own operand; k: the row of
-   PpStage.mesh.collective, whose dtype elements are of.  work: of pp_collective_work() bytes.  `in` and
-   `out` may be one, of pp_all_reduce() alone.  With T members a member sends so many elements:
+   PpStage.mesh.collective, whose dtype elements are of.  work: of pp_collective_work() bytes.  `in`
+   and `out` may be one, of pp_all_reduce() alone.  With T members a member sends so many elements:
      all_reduce      2 (T-1)/T n          sums of all members' operands, added in a tree: neighbours
                                           in pairs, level by level, an odd one passes up; then, half
                                           of the elements, of PpCollective.half

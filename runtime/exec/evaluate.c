@@ -119,8 +119,7 @@ void evaluation_free(Run *run)
 
 static PpStatus place(Rank *r, Rank *e)
 {
-    PlanRequest ask =
-        plan_request(e->run, r->along[AXIS_PIPE].rank, 0, r->along[AXIS_PIPE].tag_max);
+    PlanRequest ask = plan_request(e->run, r->along[AXIS_PIPE].rank, r->along[AXIS_PIPE].tag_max);
     ask.replica = r->replica;
     ask.member = r->member;
     ask.row0 = data_pass(&e->data, 0, 0);

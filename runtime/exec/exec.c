@@ -290,54 +290,7 @@ static PpStatus run_one(Rank *r, const Op *op, int64_t step, Span *span)
     return PP_OK;
 }
 
-typedef struct {
-    Rank *r;
-    const Op *op;
-    int64_t step;
-    PpStatus status;
-    double starts, ends;
-    Span span;
-} Half;
-
-static void run_half(void *p)
-{
-    Half *h = p;
-    h->starts = stamp(&h->span);
-    shards_op(h->r, h->op);
-    h->status = compute(h->r, h->op, h->step);
-    h->ends = stamp(&h->span);
-}
-
-/* A compound: its first half on the thread beside this one as soon as its own messages are there.
- */
-static PpStatus run_both(Rank *r, const Op *op, int64_t step, Span *first, Span *second)
-{
-    Half half = {r, &op[0], step, PP_OK, 0, 0, *first};
-    double t0 = stamp(first), met[2] = {waited_for_members(r, op), waited_for_members(r, op + 1)};
-    watchdog_note(r->watch.dog, r->watch.first + (int)(op - r->plan.op), WATCH_WAITS);
-    TRY(await(r, &op[0], step));
-    watchdog_note(r->watch.dog, r->watch.first + (int)(op - r->plan.op), WATCH_RUNS);
-    double begun = pp_now();
-    overlap_thread_start(r->overlap, run_half, &half);
-    double t1 = stamp(second), t2 = t1;
-    PpStatus s = await(r, &op[1], step);
-    if (waits(r, &op[1]))
-        t2 = stamp(second);
-    if (s == PP_OK)
-        s = run_op(r, &op[1], step);
-    double t3 = stamp(second);
-    overlap_thread_join(r->overlap);
-    r->report.busy += pp_now() - begun;
-    TRY(s);
-    TRY(half.status);
-    span_set(r, &op[0], first, t0, half.starts, half.ends, met[0]);
-    span_set(r, &op[1], second, t1, t2, t3, met[1]);
-    count_live(r, &op[0]);
-    count_live(r, &op[1]);
-    return PP_OK;
-}
-
-/* The same on a device: two streams, each after what came before both. */
+/* A compound on a device: two streams, each after what came before both. */
 static PpStatus run_forked(Rank *r, const Op *op, int64_t step)
 {
     int k = (int)(op - r->plan.op);
@@ -404,12 +357,8 @@ void exec_begin(Rank *r)
 
 static PpStatus run(Rank *r, const Op *op, int64_t step, double *span, int both)
 {
-    Span at = {span, r->report.trace.zero},
-         next = {span ? span + SPAN : NULL, r->report.trace.zero};
-    if (both)
-        TRY(r->host ? run_forked(r, op, step) : run_both(r, op, step, &at, &next));
-    else
-        TRY(run_one(r, op, step, &at));
+    Span at = {span, r->report.trace.zero};
+    TRY(both ? run_forked(r, op, step) : run_one(r, op, step, &at));
     for (int x = 0; x < AXES; x++)
         if (r->links[x].op)
             TRY(r->links[x].op->poll(&r->links[x]));

@@ -46,7 +46,6 @@ static inline int run_ranks(const Run *run) { return run->replicas * run->ranks 
 
 typedef struct HostSide HostSide;
 typedef struct Sampler Sampler;
-typedef struct OverlapThread OverlapThread;
 
 /* A stage beside its plan. */
 typedef struct {
@@ -131,7 +130,6 @@ typedef struct Rank {
         Store *home;      /* the same beside a device */
         ShardCount count; /* of either */
     } away;
-    OverlapThread *overlap; /* NULL: compounds run one half after the other, or in streams */
     StageRun *stage;
     /* Per stage; the first one's serves all, unless two run at the same time */
     PpLibrary *library;
@@ -279,9 +277,8 @@ PpStatus replicas_norms(Rank *r);   /* divided: results.norm, of blocks of all r
 PpStatus replicas_outputs(Rank *r); /* rows and sums come to replica 0 */
 
 /* setup.c: everything that a rank allocates */
-/* overlap: the halves of a compound may run at the same time */
 int rank_threads(const Run *run, int host_ranks); /* of OpenMP */
-PlanRequest plan_request(const Run *run, int rank, int overlap, int64_t tags);
+PlanRequest plan_request(const Run *run, int rank, int64_t tags);
 PpStatus rank_open(Rank *r);
 void rank_close(Rank *r);
 
@@ -385,13 +382,6 @@ double *host_norms(Rank *r);                            /* where the device writ
 void host_mark(Rank *r, int64_t step, int k, int what); /* --trace: op k waits, starts, ends */
 /* Waits for the pass: losses, norms and outputs are there */
 PpStatus host_settle(Rank *r, int64_t step);
-
-/* overlap_thread.c: a second thread of a rank, for the halves of OVERLAP_F_B */
-/* threads: of the rank, which it halves */
-PpStatus overlap_thread_open(OverlapThread **t, int threads, int rank);
-void overlap_thread_close(OverlapThread *t);
-void overlap_thread_start(OverlapThread *t, void (*work)(void *), void *arg);
-void overlap_thread_join(OverlapThread *t);
 
 /* finite.c: after a step whose loss or gradient is not finite */
 /* With --on-nonfinite skip, running statistics: kept before a step, back: as they were before it */

@@ -13,8 +13,7 @@ PpStatus schedule_bytes(const Run *run, const Schedule *s, int rank, int placed,
         Schedule *out;
     } rows = {s};
     with.sched = rows.out;
-    int beside = run->threads > 1 || run->model->device != PP_CPU;
-    PlanRequest ask = plan_request(&with, rank, beside && plan_overlaps(&s->row[rank]), INT64_MAX);
+    PlanRequest ask = plan_request(&with, rank, INT64_MAX);
     PpStatus status = PP_OK;
     ask.unplaced = !placed;
     *bytes = 0;

@@ -23,7 +23,7 @@ static int set_threads(const Rank *r)
 
 /* ---- the plan and its arena ---- */
 
-PlanRequest plan_request(const Run *run, int rank, int overlap, int64_t tags)
+PlanRequest plan_request(const Run *run, int rank, int64_t tags)
 {
     const Data *d = &run->data;
     int device = run->model->device != PP_CPU, train = run->opt->mode == MODE_TRAIN;
@@ -44,7 +44,7 @@ PlanRequest plan_request(const Run *run, int rank, int overlap, int64_t tags)
         .masked = run->opt->data.mask,
         .train = train,
         .on_device = device,
-        .overlap = train && overlap,
+        .overlap = train && device && plan_overlaps(&run->sched->row[rank]),
         .states = optim_states(run->opt),
         .output.wanted = run->output_wanted,
         .output.rows = data_keeps_outputs(d) ? data_rows_before(d, d->steps) : d->batch,
@@ -54,16 +54,6 @@ PlanRequest plan_request(const Run *run, int rank, int overlap, int64_t tags)
                 : device                                     ? PP_ALIGN
                                                              : MAPPED_ALIGN,
     };
-}
-
-static PlanRequest request(const Rank *r)
-{
-    const Run *run = r->run;
-    int device = run->model->device != PP_CPU;
-    return plan_request(run, r->along[AXIS_PIPE].rank,
-                        (r->threads > 1 || device) &&
-                            plan_overlaps(&run->sched->row[r->along[AXIS_PIPE].rank]),
-                        r->along[AXIS_PIPE].tag_max);
 }
 
 /* A device's slots and work are written before they are read, unless --until sends what was never
@@ -177,7 +167,7 @@ static PpStatus open_store(Rank *r)
 static PpStatus plan_memory(Rank *r)
 {
     const Schedule *s = r->run->sched;
-    PlanRequest ask = request(r);
+    PlanRequest ask = plan_request(r->run, r->along[AXIS_PIPE].rank, r->along[AXIS_PIPE].tag_max);
     ask.replica = r->replica;
     ask.member = r->member;
     ask.threads = r->threads;
@@ -201,7 +191,6 @@ static PpStatus plan_memory(Rank *r)
     r->report.memory.operations = r->plan.work.operations;
     r->report.memory.recomputed = r->plan.work.recomputed;
     r->report.memory.threads = r->threads;
-    r->report.memory.overlap = ask.overlap && !ask.on_device;
     TRY(allocate(r));
     TRY(pp_take(&r->pool, &r->stage, r->plan.n_stage, sizeof *r->stage));
     TRY(pp_take(&r->pool, &r->library, r->plan.n_stage, sizeof *r->library));
@@ -236,8 +225,6 @@ PpStatus rank_open(Rank *r)
         TRY(profile_open(&r->report.trace.profile, &r->pool, r->run->model, r->run->sched,
                          r->along[AXIS_PIPE].rank));
     }
-    if (r->report.memory.overlap)
-        TRY(overlap_thread_open(&r->overlap, r->threads, r->group.rank));
     TRY(open_stages(r));
     meshes_open(r);
     r->files = (HostCopy){.dev = &r->dev, .links = r->links, .mapped = &r->away.file};
@@ -261,7 +248,6 @@ void rank_close(Rank *r)
     log_close(&r->report.log);
     watchdog_close(r->watch.dog);
     saver_close(r->save.saver);
-    overlap_thread_close(r->overlap);
     r->dev.op->enter(&r->dev);
     store_close(r->away.stash);
     store_close(r->away.home);

@@ -220,9 +220,10 @@ static PpStatus check_lengths(const Data *d, int v)
     for (int64_t i = 0; length && i < d->rows; i++)
         if (length[i] > d->longest.of[v])
             return pp_fail(PP_ERR_MODEL,
-                           "--%s %s: row %" PRId64 " has length %" PRId64
-                           ", and may have %" PRId64 " to %" PRId64,
-                           lengths_option(d), range->name, i, length[i], range->least, d->longest.of[v]);
+                           "--%s %s: row %" PRId64 " has length %" PRId64 ", and may have %" PRId64
+                           " to %" PRId64,
+                           lengths_option(d), range->name, i, length[i], range->least,
+                           d->longest.of[v]);
     return PP_OK;
 }
 

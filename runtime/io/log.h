@@ -45,7 +45,7 @@ typedef struct {
     int64_t process;       /* what the process has beside all that; 0: not known */
     int64_t evaluation;    /* --eval-data: what it takes beside the training's activations */
     int live, live_bound;  /* microbatches: planned; closed form of the schedule, -1: none */
-    int messages, threads, overlap, offloaded; /* offloaded: stashes a step */
+    int messages, threads, offloaded; /* offloaded: stashes a step */
     char where[80], wire[24]; /* device; "": the CPU */
     double operations, recomputed; /* as in Plan */
     int half_type;            /* of the parameters' half copies; 0: none */

@@ -51,10 +51,9 @@ static void print_memory(int rank, const MemoryReport *m, int verbose)
         printf("rank %d runs on %s, transport %s, %" PRId64 " bytes of pinned host memory\n", rank,
                m->where, m->wire, m->host);
     printf("rank %d plan: activations and work %" PRId64
-           " bytes, no placement needs less than %" PRId64 "; %d message%s, %d thread%s%s\n",
+           " bytes, no placement needs less than %" PRId64 "; %d message%s, %d thread%s\n",
            rank, b->block, b->slots_bound, m->messages, m->messages == 1 ? "" : "s", m->threads,
-           m->threads == 1 ? "" : "s",
-           m->overlap ? ", halves of OVERLAP_F_B beside each other" : "");
+           m->threads == 1 ? "" : "s");
 }
 
 /* Planned buffers are not all that a process has: the program itself, MPI, libraries. */

@@ -25,7 +25,7 @@ typedef struct {
     Chain chain[BUCKETS];
     pthread_mutex_t sleep_lock;
     pthread_cond_t wake;
-    int sleeping; /* threads of the rank: both halves of a compound may wait */
+    int sleeping; /* atomic */
 } Box;
 
 struct LocalHub {

@@ -258,21 +258,13 @@ static PpStatus recv(Group *g, int peer, int64_t tag, void *buf, int64_t bytes, 
     return posted(r, q, bytes);
 }
 
-/* Both halves of a compound may wait, the one for a message that the other has yet to send: the
- * turn is nobody's for as long as a message takes. */
 static PpStatus wait_for(Group *g, Request *r)
 {
     MPI_Request q;
-    PpStatus s = PP_OK;
     (void)g;
     memcpy(&q, &r->native, sizeof q);
     count(r->bytes, -1);
-    for (int done = 0; s == PP_OK && !done;) {
-        s = checked(MPI_Test(&q, &done, MPI_STATUS_IGNORE));
-        if (!done && atomic_load(&calls.wanted))
-            sched_yield();
-    }
-    return s;
+    return checked(MPI_Wait(&q, MPI_STATUS_IGNORE));
 }
 
 static PpStatus test(Group *g, Request *r, int *done)

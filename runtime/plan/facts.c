@@ -63,16 +63,15 @@ static int64_t scratch_bytes(const PpPlan *model, const PpStage *st, int threads
     return most;
 }
 
-/* Stages take turns with one block, but where halves of a compound run beside each other. */
+/* Stages take turns with one block. */
 int64_t plan_library_bytes(const Plan *p)
 {
-    int64_t sum = 0, most = 0;
+    int64_t most = 0;
     for (int l = 0; l < p->n_stage && p->model->device == PP_CPU; l++) {
         int64_t own = scratch_bytes(p->model, p->stage[l].st, p->ask.threads);
-        sum += own;
         most = own > most ? own : most;
     }
-    return p->ask.overlap ? sum : most;
+    return most;
 }
 
 int64_t plan_total(const Plan *p) { return p->bytes.total + p->bytes.resident + p->bytes.library; }

@@ -129,16 +129,6 @@ ok "resnet: two replicas" run resnet resnet-ts local 4 1f1b 1 "$work/first" --dp
 ok "resnet: two replicas, one rank each, replica 0's statistics" run resnet resnet-ts local 2 gpipe 1 "$work/other" --dp 2
 ok "resnet: two replicas, the same bits" same "$work/first" "$work/other"
 
-# ---- the halves of OVERLAP_F_B on two threads ----
-
-ok "encdec: dualpipev, one thread a rank" run encdec encdec-ts local 2 dualpipev 8 "$work/first" --threads 1
-ok "encdec: dualpipev, two threads a rank" run encdec encdec-ts local 2 dualpipev 8 "$work/other" --threads 2
-ok "the halves run beside each other" grep -q "halves of OVERLAP_F_B" "$work/other/log"
-ok "and give the same bits" same "$work/first" "$work/other"
-ok "unet: dualpipev, one thread a rank" run unet unet-ts local 2 dualpipev 4 "$work/first" --threads 1
-ok "unet: dualpipev, two threads a rank, convolutions in both halves" run unet unet-ts local 2 dualpipev 4 "$work/other" --threads 2
-ok "unet: the same bits" same "$work/first" "$work/other"
-
 # ---- mpi ----
 
 if command -v mpirun >/dev/null; then
