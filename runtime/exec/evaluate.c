@@ -125,8 +125,7 @@ static PpStatus place(Rank *r, Rank *e)
     ask.row0 = data_pass(&e->data, 0, 0);
     ask.lender = &r->plan;
     TRY(plan_build(&e->plan, &ask));
-    int64_t bytes = e->plan.bytes.total, *resident = &r->report.memory.bytes.resident;
-    *resident = e->plan.bytes.resident > *resident ? e->plan.bytes.resident : *resident;
+    int64_t bytes = e->plan.bytes.total;
     if (bytes <= r->plan.bytes.block)
         return plan_place(&e->plan, r->plan.at.slots, NULL);
     char *room = r->dev.op->alloc(&r->dev, bytes);
@@ -151,7 +150,6 @@ PpStatus evaluation_open(Rank *r)
                 .data = data_of(&run->data, r->replica),
                 .dev = r->dev,
                 .threads = r->threads,
-                .away.file = r->away.file,
                 .away.home = r->away.home,
                 .now.scale = {.scale = 1}};
     memcpy(e->along, r->along, sizeof e->along);

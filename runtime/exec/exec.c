@@ -67,7 +67,6 @@ static PpStatus transfer(Rank *r, const Op *op, const Transfer *t)
         if (!r->now.stopped)
             half_copy(r, t->local, t->param);
         return PP_OK;
-    case DO_LEAVE: shards_leave(r, t->local, -1); return PP_OK;
     }
     return PP_ERR_BUG;
 }
@@ -191,7 +190,7 @@ static PpStatus run_op(Rank *r, const Op *op, int64_t step)
         (r->away.home && computes(op)))
         shards_op(r, op);
     else if (op->count && adds_up(&op->a) && op->a.type != SA_RECV_GP)
-        home_settle(r, op);
+        TRY(home_settle(r, op));
     if (computes(op))
         return compute(r, op, step);
     if (op->a.type == SA_OFFLOAD || op->a.type == SA_FETCH)
@@ -224,7 +223,7 @@ static PpStatus await(Rank *r, const Op *op, int64_t step)
     for (int i = op->await_first; i < op->await_first + op->await_count; i++)
         TRY(links_finish(&r->links[AXIS_PIPE], r->plan.await[i], 1));
     if (computes(op) && r->away.home && !r->now.stopped)
-        home_await(r, op);
+        TRY(home_await(r, op));
     if (computes(op))
         TRY(transfers(r, op, op->first));
     return op->copy >= 0 && !r->now.stopped ? store_wait(r->away.stash, op->copy) : PP_OK;
@@ -336,8 +335,6 @@ static void share_here(Rank *r)
                     r->dev.op->copy(&r->dev, r->dev.current, p->stage[l].rp[k].value,
                                     p->stage[owner].rp[j].value, q->t.bytes);
                     half_copy(r, l, k);
-                    shards_leave(r, l, k);
-                    shards_leave(r, owner, j);
                 }
         }
 }
@@ -346,7 +343,7 @@ void exec_begin(Rank *r)
 {
     for (int l = 0; l < r->plan.n_stage; l++)
         /* else before the first backward */
-        if (r->plan.stage[l].grad && !r->plan.ask.page && !r->plan.grads_go)
+        if (r->plan.stage[l].grad && !r->plan.ask.away && !r->plan.grads_go)
             r->dev.op->zero(&r->dev, r->dev.current, r->plan.stage[l].grad,
                             r->plan.stage[l].st->bytes.grad);
     for (int l = 0; l < r->plan.n_stage; l++)
@@ -407,8 +404,7 @@ PpStatus exec_pass(Rank *r, int64_t step)
             return failed(r, op, s);
         k += both;
     }
-    home_settle(r, p->op + p->n_op);
-    shards_row_ends(r);
+    TRY(home_settle(r, p->op + p->n_op));
     watchdog_note(r->watch.dog, r->watch.first + p->n_op, WATCH_WAITS);
     trace_copies(r, r->now.stopped ? NULL : span);
     for (int x = 0; x < AXES; x++)

@@ -10,7 +10,6 @@
 #include "io/feed.h"
 #include "io/files.h"
 #include "io/log.h"
-#include "io/mapped.h"
 #include "io/results.h"
 #include "io/store.h"
 #include "io/trace.h"
@@ -59,8 +58,8 @@ typedef struct {
     /* --trace: when; seconds of them that were taken between actions */
     double began, beside;
     char *window; /* the stage's block while it is there; NULL: at home */
-    /* --offload params of a device: it is on its way there, its gradients on their way back; they
-     * have changed since they came */
+    /* --offload params: it is on its way there, its gradients on their way back; they have changed
+     * since they came */
     int coming, going, changed;
     const Op *late; /* an UNSHARD whose copy waits for the stage's next computation */
 } StageRun;
@@ -125,10 +124,9 @@ typedef struct Rank {
     Sampler *sampler; /* NULL: no tokens are drawn */
     HostSide *host;   /* NULL on the CPU */
     struct {
-        Store *stash;     /* what is not on the device all the time; NULL: all is */
-        Mapped file;      /* --offload params: parameters, gradients, optimizer state */
-        Store *home;      /* the same beside a device */
-        ShardCount count; /* of either */
+        Store *stash; /* what is not on the device all the time; NULL: all is */
+        Store *home;  /* --offload params: parameters, gradients, optimizer state */
+        ShardCount count;
     } away;
     StageRun *stage;
     /* Per stage; the first one's serves all, unless two run at the same time */
@@ -323,24 +321,16 @@ double optim_rate(const Options *o, int64_t step, int64_t steps); /* of a step f
 /* updates: so many there were before */
 void optim_update(Rank *r, int64_t updates, double lr, double scale);
 
-/* home.c: --offload params beside a device; op: as of shards_op(), all computations */
+/* shards.c: --offload params, --zero 3 */
 PpStatus home_open(Rank *r);
-void home_op(Rank *r, const Op *op);
+/* UNSHARD, RESHARD, and computations before they run */
+void shards_op(Rank *r, const Op *op);
 /* A computation's block is there */
-void home_await(Rank *r, const Op *op);
+PpStatus home_await(Rank *r, const Op *op);
 /* zero 3: `run` of an UNSHARD's, from the first on, beside computations */
 PpStatus home_transfers(Rank *r, const Op *op, PpStatus (*run)(Rank *r, const Op *op, int from));
 /* Before this op the gradients that are complete are at home */
-void home_settle(Rank *r, const Op *op);
-
-/* shards.c: --offload params, --zero; ops: UNSHARD, RESHARD, and computations before they run */
-void shards_open(Rank *r);
-void shards_op(Rank *r, const Op *op);
-void shards_row_ends(Rank *r);
-/* A parameter of the stage, or -1 and all, and half copies, need not be in memory any more */
-void shards_leave(Rank *r, int local, int param);
-void shards_norms(Rank *r, double *sum); /* as the device's norms() and update() */
-void shards_update(Rank *r, const DeviceUpdate *u);
+PpStatus home_settle(Rank *r, const Op *op);
 
 /* members.c: what members of a rank do together */
 /* What a stage's function is handed whatever the rows: its blocks, handles, members, the step */

@@ -12,7 +12,7 @@
 
 #include "device/cpu/cpu.h"
 #include "device/cpu/gemm.h"
-#include "io/mapped.h"
+#include "io/scratch.h"
 
 #include <errno.h>
 #include <inttypes.h>

@@ -50,9 +50,7 @@ PlanRequest plan_request(const Run *run, int rank, int64_t tags)
         .output.rows = data_keeps_outputs(d) ? data_rows_before(d, d->steps) : d->batch,
         .output.length = d->longest,
         .tags = tags,
-        .page = !(run->opt->memory.offload & OFFLOAD_PARAMS) ? 0
-                : device                                     ? PP_ALIGN
-                                                             : MAPPED_ALIGN,
+        .away = (run->opt->memory.offload & OFFLOAD_PARAMS) != 0,
     };
 }
 
@@ -81,13 +79,9 @@ static PpStatus allocate(Rank *r)
         return pp_fail(PP_ERR_IO, "%s: no memory for %" PRId64 " bytes of tensors%s%s",
                        pp_rank(r->group.rank).text, bytes, on_device(r) ? " on the device: " : "",
                        r->dev.op->error());
-    if (p->ask.page && on_device(r))
+    if (p->ask.away)
         TRY(home_open(r));
-    else if (p->ask.page)
-        TRY(mapped_open(&r->away.file, p->bytes.mapped, r->group.rank, "--offload-dir",
-                        r->run->opt->memory.offload_dir));
-    TRY(plan_place(p, arena, r->away.home ? store_memory(r->away.home) : r->away.file.base));
-    shards_open(r);
+    TRY(plan_place(p, arena, r->away.home ? store_memory(r->away.home) : NULL));
     clear_arena(r);
     return PP_OK;
 }
@@ -149,7 +143,7 @@ static PpStatus open_store(Rank *r)
                    .timed = r->run->opt->report.trace != NULL,
                    .option = on_device(r) ? "--offload" : "--offload-dir",
                    .folder = r->run->opt->memory.offload_dir};
-    r->report.memory.host += r->away.home ? p->bytes.mapped : 0;
+    r->report.memory.host += r->away.home && on_device(r) ? p->bytes.home : 0;
     if (!p->work.offloaded)
         return PP_OK;
     if (!on_device(r) && !w.folder)
@@ -203,10 +197,8 @@ static void make_half_copies(Rank *r)
 {
     for (int l = 0; l < r->plan.n_stage; l++)
         for (int k = 0; k < r->plan.stage[l].st->n_param; k++)
-            if (r->plan.stage[l].st->param[k].use != PP_TRANSMIT) {
+            if (r->plan.stage[l].st->param[k].use != PP_TRANSMIT)
                 half_copy(r, l, k);
-                shards_leave(r, l, k);
-            }
 }
 
 PpStatus rank_open(Rank *r)
@@ -227,7 +219,7 @@ PpStatus rank_open(Rank *r)
     }
     TRY(open_stages(r));
     meshes_open(r);
-    r->files = (HostCopy){.dev = &r->dev, .links = r->links, .mapped = &r->away.file};
+    r->files = (HostCopy){.dev = &r->dev, .links = r->links};
     if (on_device(r))
         TRY(host_open(r));
     r->report.memory.host += r->dev.pinned;
@@ -255,7 +247,6 @@ void rank_close(Rank *r)
     close_stages(r);
     if (r->plan.at.arena)
         r->dev.op->release(&r->dev, r->plan.at.arena);
-    mapped_close(&r->away.file);
     feed_close(&r->feed);
     plan_free(&r->plan);
     r->dev.op->close(&r->dev);

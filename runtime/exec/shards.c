@@ -1,170 +1,183 @@
 /*
- * shards.c - stages whose parameters are in memory only while they are used.  In: UNSHARD, RESHARD
- * and what the plan says of them (plan/sharded.c); at the end of a step the optimizer's list.  Out:
- * where a stage's functions see its parameters; of --offload params the mapped file's pages asked
- * for and given back; bytes counted.
+ * shards.c - stages whose parameters are in memory only while they are used: --offload params,
+ * --zero 3.  In: UNSHARD, RESHARD and what the plan says of them (plan/sharded.c).  Out: copies of
+ * a stage's block between its home, a mapped file or beside a device pinned host memory, and the
+ * window; where the stage's functions see it.
  *
- * Nothing is copied here, and nothing computed otherwise: the functions that see the parameters are
- * those of a run that holds them all the time, over the same list in the same order.  What other
- * replicas send (--zero 3) are transfers of these actions (plan/unshard.c).
+ * Copies run beside the computations, in the order of the row (io/store.h): what comes into a place
+ * of the window comes after what has gone from there.  A computation waits for its stage's block,
+ * which comes only then if another stage's parameter was still on its way home; whoever needs a
+ * gradient at home waits for those that are on their way back.  Sums of shared parameters'
+ * gradients, half copies, the norm and the update run over what is at home, which kernels may read
+ * and write too; the bits are those of a run that holds all of it.
+ *
+ * --zero 3: at home are a replica's shares, and what is whole on all.  The transfers of UNSHARD
+ * (plan/unshard.c) fill the window with all of a stage's parameters; on a device they run in the
+ * stream of the copies.
  */
 #include "exec.h"
 
-static void look(Rank *r)
+#include <string.h>
+
+/* A number of the store per stage and direction. */
+static int number(const Rank *r, int local, int out) { return local + (out ? r->plan.n_stage : 0); }
+
+static void copy(Rank *r, int local, int out, char *home, char *here, int64_t bytes)
 {
-    if (!r->run->opt->report.verbose)
+    Store *s = r->away.home;
+    if (!s || bytes <= 0)
         return;
-    int64_t now = mapped_resident(&r->away.file);
-    r->away.count.resident = now > r->away.count.resident ? now : r->away.count.resident;
+    store_copy(s, number(r, local, out), out, home - store_memory(s), here, bytes);
+    *(out ? &r->stage[local].going : &r->stage[local].coming) = 1;
+    *(out ? &r->away.count.went : &r->away.count.came) += bytes;
 }
 
-/* Every second block of the file, so that each is apart from the next. */
-void shards_open(Rank *r)
+PpStatus home_open(Rank *r)
 {
-    const Plan *p = &r->plan;
-    int n = 0;
-    for (int l = 0; r->away.file.base && l < p->n_stage; l++) {
-        const StagePlan *rs = &p->stage[l];
-        const struct {
-            const char *at;
-            int64_t bytes;
-        } block[] = {{rs->param, kept_bytes(p, rs)}, {rs->grad, rs->st->bytes.grad}};
-        for (int k = 0; k < 2; k++)
-            if (block[k].at && block[k].bytes > 0 && n++ % 2)
-                mapped_apart(&r->away.file, block[k].at, block[k].bytes);
+    const int device = on_device(r);
+    StoreWish w = {.bytes = r->plan.bytes.home,
+                   .copies = 2 * r->plan.n_stage,
+                   .most = 4 * r->plan.n_stage,
+                   .shared = 1,
+                   .rank = r->group.rank,
+                   .option = device ? "--offload params" : "--offload-dir",
+                   .folder = r->run->opt->memory.offload_dir};
+    TRY(store_open(&r->away.home, &r->dev, device, &w));
+    if (device) /* a file has zeros */
+        memset(store_memory(r->away.home), 0, (size_t)w.bytes);
+    return PP_OK;
+}
+
+/* A parameter of another stage comes home between this UNSHARD and the stage's next computation. */
+static int is_awaited(const Rank *r, const Op *op)
+{
+    for (const Op *k = op + 1; k < r->plan.op + r->plan.n_op; k++)
+        if (k->a.stage == op->a.stage && k->a.type == SA_RECV_P)
+            return 1;
+        else if (k->a.stage == op->a.stage && k->a.type <= SA_R)
+            return 0;
+    return 0;
+}
+
+static void bring(Rank *r, const Op *op)
+{
+    const StagePlan *rs = &r->plan.stage[op->local];
+    char *at = r->plan.at.window + op->window;
+    int fresh = shards_fresh(r, op), divided = r->plan.ask.zero == 3;
+    r->stage[op->local].late = NULL;
+    r->stage[op->local].window = at;
+    r->away.count.gathers += divided;
+    r->away.count.came += divided ? kept_bytes(&r->plan, rs) : 0;
+    copy(r, op->local, 0, rs->param, at, divided ? 0 : values_bytes(rs->st));
+    if ((op->shard & SHARD_GRADS) && !fresh)
+        copy(r, op->local, 0, rs->grad, at + values_bytes(rs->st), rs->st->bytes.grad);
+}
+
+static int is_backward(const Op *op)
+{
+    return op->a.type == SA_B || op->a.type == SA_I || op->a.type == SA_W;
+}
+
+static void return_gradients(Rank *r, int local)
+{
+    StageRun *own = &r->stage[local];
+    const StagePlan *rs = &r->plan.stage[local];
+    if (own->changed)
+        copy(r, local, 1, rs->grad, param_block(r, local).grad, rs->st->bytes.grad);
+    own->changed = 0;
+}
+
+static void return_statistics(Rank *r, int local)
+{
+    const StagePlan *rs = &r->plan.stage[local];
+    for (int k = 0; k < rs->st->n_param; k++)
+        if (rs->st->param[k].stat)
+            copy(r, local, 1, rs->rp[k].value, r->stage[local].window + rs->st->param[k].offset,
+                 rs->st->param[k].t.bytes);
+}
+
+static void send_home(Rank *r, const Op *op)
+{
+    StageRun *own = &r->stage[op->local];
+    const StagePlan *rs = &r->plan.stage[op->local];
+    own->late = NULL;
+    if (!own->window)
+        return;
+    if ((op->shard & SHARD_STATS) && r->plan.ask.zero == 3)
+        r->away.count.went += stats_bytes(rs->st);
+    else if (op->shard & SHARD_STATS)
+        return_statistics(r, op->local);
+    return_gradients(r, op->local);
+    own->window = NULL;
+}
+
+static PpStatus wait_for(Rank *r, int local, int out)
+{
+    int *open = out ? &r->stage[local].going : &r->stage[local].coming, was = *open;
+    *open = 0;
+    return was ? store_wait(r->away.home, number(r, local, out)) : PP_OK;
+}
+
+/* On a CPU nothing but the caller keeps the order: what goes from the window has gone. */
+PpStatus home_transfers(Rank *r, const Op *op, PpStatus (*run)(Rank *r, const Op *op, int from))
+{
+    Device *d = &r->dev;
+    int current = d->current;
+    for (int l = 0; !on_device(r) && l < r->plan.n_stage; l++)
+        TRY(wait_for(r, l, 1));
+    device_switch(d, STREAM_STORE);
+    PpStatus s = run(r, op, op->first);
+    store_note(r->away.home, number(r, op->local, 0));
+    r->stage[op->local].coming = 1;
+    d->current = current;
+    return s;
+}
+
+PpStatus home_await(Rank *r, const Op *op)
+{
+    if (r->stage[op->local].late)
+        bring(r, r->stage[op->local].late);
+    return wait_for(r, op->local, 0);
+}
+
+static void before_computing(Rank *r, const Op *op)
+{
+    if (shards_fresh(r, op))
+        r->dev.op->zero(&r->dev, r->dev.current, param_block(r, op->local).grad,
+                        r->plan.stage[op->local].st->bytes.grad);
+    r->stage[op->local].changed |= is_backward(op) && r->stage[op->local].window;
+}
+
+/* Has the stage a backward from this op on?  Then nobody reads its gradients yet. */
+static int goes_on(const Rank *r, int local, const Op *op)
+{
+    for (; op < r->plan.op + r->plan.n_op; op++)
+        if (op->local == local && is_backward(op))
+            return 1;
+    return 0;
+}
+
+PpStatus home_settle(Rank *r, const Op *op)
+{
+    for (int l = 0; r->away.home && l < r->plan.n_stage; l++) {
+        if (r->stage[l].changed && !goes_on(r, l, op))
+            return_gradients(r, l);
+        TRY(wait_for(r, l, 1));
     }
+    return PP_OK;
 }
 
 void shards_op(Rank *r, const Op *op)
 {
-    const StagePlan *rs = &r->plan.stage[op->local];
-    int grads = op->shard & SHARD_GRADS, fresh = shards_fresh(r, op);
-    if (r->away.home) {
-        home_op(r, op);
+    const int divided = r->plan.ask.zero == 3, brings = op->a.type == SA_UNSHARD;
+    if (op->a.type == SA_RESHARD)
+        send_home(r, op);
+    else if (r->now.stopped || (brings && !r->away.home && !divided))
         return;
-    }
-    if (r->now.stopped)
-        return;
-    if (op->a.type != SA_UNSHARD && op->a.type != SA_RESHARD) { /* the stage's first backward */
-        if (fresh)
-            r->dev.op->zero(&r->dev, r->dev.current, rs->grad, rs->st->bytes.grad);
-        return;
-    }
-    if (r->plan.ask.zero == 3) {
-        r->stage[op->local].window =
-            op->a.type == SA_UNSHARD ? r->plan.at.window + op->window : NULL;
-        r->away.count.gathers += op->a.type == SA_UNSHARD;
-    }
-    if (!r->away.file.base)
-        return;
-    if (op->a.type == SA_UNSHARD) {
-        mapped_need(&r->away.file, rs->param, kept_bytes(&r->plan, rs));
-        r->away.count.came += kept_bytes(&r->plan, rs);
-        if (grads && !fresh) {
-            mapped_need(&r->away.file, rs->grad, rs->st->bytes.grad);
-            r->away.count.came += rs->st->bytes.grad;
-        }
-        return;
-    }
-    look(r);
-    mapped_drop(&r->away.file, rs->param, kept_bytes(&r->plan, rs));
-    if (op->shard & SHARD_STATS)
-        r->away.count.went += stats_bytes(rs->st);
-    if (grads) {
-        mapped_drop(&r->away.file, rs->grad, rs->st->bytes.grad);
-        r->away.count.went += rs->st->bytes.grad;
-    }
-}
-
-/* The next parameter that `wanted` says, from i on. */
-static int next_of(const Rank *r, int i, int norms)
-{
-    int n = r->params.n;
-    while (i < n && !(norms ? r->params.at[i].norm >= 0 : r->params.at[i].update))
-        i++;
-    return i;
-}
-
-static int64_t bytes_of(const DeviceParam *q) { return q->n * (q->dtype == PP_F64 ? 8 : 4); }
-
-static void drop_gradients(Rank *r)
-{
-    for (int l = 0; l < r->plan.n_stage; l++)
-        mapped_drop(&r->away.file, r->plan.stage[l].grad, r->plan.stage[l].st->bytes.grad);
-}
-
-/* Those that were summed while their stage was not in memory. */
-void shards_row_ends(Rank *r)
-{
-    if (!r->away.file.base || !r->plan.ask.train)
-        return;
-    look(r);
-    drop_gradients(r);
-}
-
-void shards_leave(Rank *r, int local, int param)
-{
-    const StagePlan *rs = &r->plan.stage[local];
-    if (!r->away.file.base)
-        return;
-    if (param < 0) {
-        look(r);
-        mapped_drop(&r->away.file, rs->param, kept_bytes(&r->plan, rs));
-        return;
-    }
-    const RankParam *q = &rs->rp[param];
-    mapped_drop(&r->away.file, q->value, q->value ? q->p->t.bytes : 0);
-    mapped_drop(&r->away.file, q->half, q->half ? q->p->t.bytes / 2 : 0);
-}
-
-void shards_norms(Rank *r, double *sum)
-{
-    int n = r->params.n;
-    for (int i = next_of(r, 0, 1), next; i < n; i = next) {
-        const DeviceParam *q = &r->params.at[i];
-        next = next_of(r, i + 1, 1);
-        if (next < n)
-            mapped_need(&r->away.file, r->params.at[next].grad, bytes_of(&r->params.at[next]));
-        if (q->apart)
-            optim_cpu_block_squares(q->grad, q->n, q->dtype, sum + q->norm);
-        else
-            sum[q->norm] = optim_cpu_sum_squares(q->grad, q->n, q->dtype);
-        mapped_drop(&r->away.file, q->grad, bytes_of(q));
-        r->away.count.update_came += bytes_of(q);
-    }
-    drop_gradients(r); /* what the system has mapped beside them */
-}
-
-static void need_all(Rank *r, const DeviceParam *q)
-{
-    mapped_need(&r->away.file, q->value, bytes_of(q));
-    mapped_need(&r->away.file, q->grad, bytes_of(q));
-    for (int j = 0; j < r->plan.ask.states; j++)
-        mapped_need(&r->away.file, q->state[j], bytes_of(q));
-}
-
-static void drop_all(Rank *r, const DeviceParam *q)
-{
-    int64_t bytes = bytes_of(q);
-    mapped_drop_behind(&r->away.file, q->value, bytes);
-    mapped_drop_behind(&r->away.file, q->grad, bytes);
-    if (q->half)
-        mapped_drop_behind(&r->away.file, q->half, bytes / 2);
-    for (int j = 0; j < r->plan.ask.states; j++)
-        mapped_drop_behind(&r->away.file, q->state[j], bytes);
-    r->away.count.update_came += (2 + r->plan.ask.states) * bytes;
-    r->away.count.update_went += (1 + r->plan.ask.states) * bytes;
-}
-
-void shards_update(Rank *r, const DeviceUpdate *u)
-{
-    int n = r->params.n;
-    for (int i = next_of(r, 0, 0), next; i < n; i = next) {
-        next = next_of(r, i + 1, 0);
-        if (next < n)
-            need_all(r, &r->params.at[next]);
-        optim_cpu_update(&r->params.at[i], 1, u);
-        look(r);
-        drop_all(r, &r->params.at[i]);
-    }
+    else if (brings && !divided && is_awaited(r, op))
+        r->stage[op->local].late = op;
+    else if (brings)
+        bring(r, op);
+    else
+        before_computing(r, op);
 }

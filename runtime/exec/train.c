@@ -26,10 +26,7 @@ static PpStatus train_norms(Rank *r, int64_t step)
         TRY(dump_grads(r, o->report.dump_grads));
     double t0 = pp_now();
     double *sum = r->plan.norm.blocks ? r->results.square : r->results.norm + 1;
-    if (r->away.file.base)
-        shards_norms(r, sum);
-    else
-        r->dev.op->norms(&r->dev, r->dev.current, r->host ? host_norms(r) : sum);
+    r->dev.op->norms(&r->dev, r->dev.current, r->host ? host_norms(r) : sum);
     trace_around(&r->report.trace, exec_turn(r, step), AROUND_NORM, t0, t0);
     return PP_OK;
 }
@@ -171,8 +168,6 @@ static PpStatus evaluate(Rank *r, int64_t done)
     r->dev.current = e->dev.current;
     if (r->away.home)
         store_follow(r->away.home, &r->dev);
-    if (e->away.count.resident > r->away.count.resident)
-        r->away.count.resident = e->away.count.resident;
     return log_evaluation(&r->report.log, done, mean.sum / (double)mean.rows, mean.rows,
                           pp_now() - start);
 }

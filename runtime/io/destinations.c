@@ -7,6 +7,7 @@
  * they may share a disk. Nothing is left behind, and what is there already is not touched.
  */
 #include "checkpoint.h"
+#include "scratch.h"
 
 #include <errno.h>
 #include <fcntl.h>

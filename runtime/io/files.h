@@ -5,7 +5,6 @@
 #define PP_FILES_H
 
 #include "base/file/index.h"
-#include "io/mapped.h"
 #include "net/links.h"
 #include "options/options.h"
 
@@ -15,9 +14,6 @@ typedef struct {
     Links *links;
     char *room; /* pinned, as large as any of them; NULL: they are on the host */
     DeviceEvent done;
-    Mapped *mapped; /* that they may be in: one at a time is in memory */
-    const void *last;
-    int64_t last_bytes;
 } HostCopy;
 
 /* host_copy.c */
@@ -26,8 +22,6 @@ const void *host_copy(HostCopy *h, const void *p, int64_t bytes);
 /* The same to memory of the host, there after host_await(): many in one go */
 void host_fetch(HostCopy *h, void *to, const void *p, int64_t bytes);
 void host_await(HostCopy *h);
-/* What has been read or written here last leaves memory. */
-void host_drop(HostCopy *h);
 /* Before the first step */
 void host_upload(HostCopy *h, void *to, const void *from, int64_t bytes);
 

@@ -5,21 +5,10 @@
 
 #include <string.h>
 
-void host_drop(HostCopy *h)
-{
-    if (h->mapped && h->last)
-        mapped_drop(h->mapped, h->last, h->last_bytes);
-    h->last = NULL;
-}
-
 const void *host_copy(HostCopy *h, const void *p, int64_t bytes)
 {
-    if (!h->room) {
-        host_drop(h);
-        h->last = p;
-        h->last_bytes = bytes;
+    if (!h->room)
         return p;
-    }
     host_fetch(h, h->room, p, bytes);
     host_await(h);
     return h->room;

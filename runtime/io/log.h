@@ -88,11 +88,10 @@ PpStatus log_live(const Log *l, Group *g, const Schedule *s, int members, int mo
  * them, both of a step */
 PpStatus log_collectives(const Log *l, Group *g, int64_t calls, int64_t sent);
 
-/* --offload params, --verbose: what came to memory and went in all steps, and the most that was
- * there at once (-1: not known); --zero 3: how often a stage's parameters came from other replicas
- */
+/* --offload params, --verbose: what came to memory and went in all steps; --zero 3: how often a
+ * stage's parameters came from other replicas */
 typedef struct {
-    int64_t came, went, update_came, update_went, resident, gathers;
+    int64_t came, went, gathers;
 } ShardCount;
 PpStatus log_shards(const Log *l, Group *g, const ShardCount *mine);
 

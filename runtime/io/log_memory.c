@@ -10,7 +10,7 @@
 
 int64_t memory_total(const MemoryReport *m)
 {
-    return m->bytes.total + m->bytes.resident + m->library + m->snapshot + m->evaluation;
+    return m->bytes.total + m->library + m->snapshot + m->evaluation;
 }
 
 static void print_memory(int rank, const MemoryReport *m, int verbose)
@@ -19,7 +19,7 @@ static void print_memory(int rank, const MemoryReport *m, int verbose)
     const struct {
         const char *name;
         int64_t bytes;
-    } part[] = {{"parameters in memory", b->mapped ? b->resident + b->window : 0},
+    } part[] = {{"parameters in memory", b->home ? b->window : 0},
                 {"parameters", b->param},
                 {"half copies", b->half},
                 {"gradients", b->grad},
@@ -29,7 +29,7 @@ static void print_memory(int rank, const MemoryReport *m, int verbose)
                 {"work", b->work},
                 {"data", b->data},
                 {"outputs", b->output},
-                {"window", b->mapped ? 0 : b->window},
+                {"window", b->home ? 0 : b->window},
                 {"communication", b->comm},
                 {"library", m->library},
                 {"snapshot", m->snapshot},
@@ -37,7 +37,7 @@ static void print_memory(int rank, const MemoryReport *m, int verbose)
     const char *comma = "";
     printf("rank %d memory: %" PRId64 " bytes (", rank, memory_total(m));
     for (size_t i = 0; i < sizeof part / sizeof *part; i++)
-        if (part[i].bytes && !(b->mapped && i > 0 && i < 5)) { /* which are in a file */
+        if (part[i].bytes && !(b->home && i > 0 && i < 5)) { /* which are elsewhere */
             printf("%s%s %" PRId64, comma, part[i].name, part[i].bytes);
             comma = ", ";
         }
@@ -152,20 +152,15 @@ static void print_recomputed(const Schedule *s, const Options *o, int pipe, int 
     }
 }
 
-static void print_mapped(const Options *o, int rank, const PlanBytes *b)
+static void print_home(const Options *o, int rank, const MemoryReport *m)
 {
-    if (!(o->memory.offload & OFFLOAD_PARAMS) || !b->mapped)
-        return;
-    printf("rank %d offload: parameters, gradients and optimizer state are %" PRId64
-           " bytes in %s, at most %" PRId64 " of them %s; %" PRId64 " bytes in and %" PRId64
-           " out a step",
-           rank, b->mapped, b->resident ? o->memory.offload_dir : "host memory",
-           b->resident + b->window, b->resident ? "in memory" : "on the device", b->travels.in,
-           b->travels.out);
-    if (b->travels.update_in)
-        printf(", %" PRId64 " in and %" PRId64 " out for the update", b->travels.update_in,
-               b->travels.update_out);
-    putchar('\n');
+    const PlanBytes *b = &m->bytes;
+    if (b->home)
+        printf("rank %d offload: parameters, gradients and optimizer state are %" PRId64
+               " bytes in %s, at most %" PRId64 " of them %s; %" PRId64 " bytes in and %" PRId64
+               " out a step\n",
+               rank, b->home, m->where[0] ? "host memory" : o->memory.offload_dir, b->window,
+               m->where[0] ? "on the device" : "in memory", b->travels.in, b->travels.out);
 }
 
 static void print_store(const Schedule *s, const Options *o, int pipe, int rank,
@@ -227,7 +222,7 @@ PpStatus log_memory(const Log *l, Group *g, const Schedule *sched, int members,
             print_recomputed(sched, l->opt, k / members, k, &all[k]);
             print_store(sched, l->opt, k / members, k, &all[k]);
         }
-        print_mapped(l->opt, k, &all[k].bytes);
+        print_home(l->opt, k, &all[k]);
     }
     if (says)
         print_process(all, g);
@@ -295,9 +290,7 @@ PpStatus log_shards(const Log *l, Group *g, const ShardCount *mine)
     for (int k = 0; l->speaks && !elsewhere && k < g->ranks; k++)
         printf("rank %d has gathered parameters %" PRId64 " times\n", k, all[k].gathers);
     for (int k = 0; l->speaks && elsewhere && k < g->ranks; k++)
-        printf("rank %d offload: %" PRId64 " bytes came and %" PRId64 " went with actions, %" PRId64
-               " and %" PRId64 " with updates, %" PRId64 " were in memory at most\n",
-               k, all[k].came, all[k].went, all[k].update_came, all[k].update_went,
-               all[k].resident);
+        printf("rank %d offload: %" PRId64 " bytes came and %" PRId64 " went with actions\n", k,
+               all[k].came, all[k].went);
     return PP_OK;
 }

@@ -283,7 +283,6 @@ static PpStatus place(HostCopy *h, const Source *s, Wanted w, char *to, int64_t 
         PpStatus loaded = load(s, &w, to);
         if (lowest && loaded == PP_OK)
             *lowest = params_lowest(to, w.like->t.dtype, bytes);
-        mapped_drop(h->mapped, to, bytes);
         return loaded;
     }
     char *here;

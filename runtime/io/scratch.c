@@ -3,7 +3,7 @@
  * behind however it ends.  All the room is taken at once, so that a full disk is found before the
  * first step.
  */
-#include "mapped.h"
+#include "scratch.h"
 
 #include <errno.h>
 #include <fcntl.h>

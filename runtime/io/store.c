@@ -67,7 +67,7 @@ void store_close(Store *s)
 
 void store_follow(Store *s, Device *d) { s->dev = d; }
 
-char *store_memory(const Store *s) { return s->pinned; }
+char *store_memory(const Store *s) { return s->file ? store_file_memory(s->file) : s->pinned; }
 
 /* After the current stream, before whoever waits for `done`. */
 static void pinned_copy(Store *s, int number, void *to, const void *from, int64_t bytes)
@@ -84,6 +84,8 @@ static void pinned_copy(Store *s, int number, void *to, const void *from, int64_
 
 void store_note(Store *s, int number)
 {
+    if (s->file)
+        return;
     s->open[number] = 1;
     s->dev->op->record(s->dev, STREAM_STORE, s->done[number]);
 }

@@ -19,6 +19,7 @@ typedef struct {
     int rank;
     int timed; /* store_span() will be asked for */
     const char *option, *folder; /* CPU: where the file is made, and which option says so */
+    int shared;                  /* the caller reads and writes it too, at store_memory() */
 } StoreWish;
 
 /* The file has no name and all its room from the beginning: it is gone with the process, and a full
@@ -27,7 +28,7 @@ PpStatus store_open(Store **to, Device *d, int on_device, const StoreWish *w);
 void store_close(Store *s); /* NULL is fine; copies under way are finished */
 /* Whose current stream copies follow from now on: the same device's */
 void store_follow(Store *s, Device *d);
-char *store_memory(const Store *s); /* the pinned memory; NULL: a file */
+char *store_memory(const Store *s); /* the pinned memory, or the file mapped; NULL: neither */
 
 /* After all work so far of the device's current stream.  The bytes stay as they are, and are not
  * read, until the copy has been waited for. */
@@ -46,6 +47,7 @@ void store_span(Store *s, int number, double *begin, double *end);
 typedef struct StoreFile StoreFile;
 PpStatus store_file_open(StoreFile **to, const StoreWish *w);
 void store_file_close(StoreFile *f);
+char *store_file_memory(const StoreFile *f);
 void store_file_start(StoreFile *f, int number, int write, int64_t at, void *memory, int64_t bytes);
 PpStatus store_file_wait(StoreFile *f, int number);
 void store_file_span(StoreFile *f, int number, double *begin, double *end);

@@ -7,13 +7,17 @@
  */
 #include "store.h"
 
-#include "mapped.h"
+#include "base/file/map.h"
+#include "scratch.h"
 
 #include <errno.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 typedef struct {
@@ -32,6 +36,8 @@ struct StoreFile {
     Pool pool;
     StoreWish wish;
     int fd, started; /* started: the thread */
+    char *memory;    /* wish.shared: the file */
+    FileMap *map;    /* which is named where the disk fails */
     pthread_t thread;
     pthread_mutex_t lock;
     pthread_cond_t work, done;
@@ -102,6 +108,27 @@ static void *file_main(void *arg)
 
 /* ---- for the rank's thread ---- */
 
+/* What is written to the file and to its mapping is the same at once.  Walks along it do not look
+ * back. */
+static PpStatus map_file(StoreFile *f)
+{
+    const StoreWish *w = &f->wish;
+    char name[PATH_MAX + 64];
+    if (!w->shared || !w->bytes)
+        return PP_OK;
+    void *p = mmap(NULL, (size_t)w->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, f->fd, 0);
+    if (p == MAP_FAILED)
+        return pp_fail(PP_ERR_IO, "%s: %s %s: mapping %" PRId64 " bytes: %s", pp_rank(w->rank).text,
+                       w->option, w->folder, w->bytes, strerror(errno));
+    f->memory = p;
+    madvise(p, (size_t)w->bytes, MADV_SEQUENTIAL);
+    snprintf(name, sizeof name, "%s: %s %s", pp_rank(w->rank).text, w->option, w->folder);
+    f->map = file_map_note(name, f->fd, p, (size_t)w->bytes);
+    return f->map ? PP_OK : pp_no_memory();
+}
+
+char *store_file_memory(const StoreFile *f) { return f->memory; }
+
 PpStatus store_file_open(StoreFile **to, const StoreWish *w)
 {
     StoreFile *f = *to = zeroed(1, sizeof *f);
@@ -117,6 +144,7 @@ PpStatus store_file_open(StoreFile **to, const StoreWish *w)
     TRY(pp_take(&f->pool, &f->piece, f->wish.most, sizeof *f->piece));
     TRY(pp_take(&f->pool, &f->progress, w->copies, sizeof *f->progress));
     TRY(scratch_open(&f->fd, w->bytes, w->rank, w->option, w->folder));
+    TRY(map_file(f));
     if (pthread_create(&f->thread, NULL, file_main, f))
         return pp_fail(PP_ERR_IO, "%s: no thread for %s", pp_rank(w->rank).text,
                        w->option);
@@ -135,6 +163,9 @@ void store_file_close(StoreFile *f)
         pthread_mutex_unlock(&f->lock);
         pthread_join(f->thread, NULL);
     }
+    file_forget(f->map);
+    if (f->memory)
+        munmap(f->memory, (size_t)f->wish.bytes);
     if (f->fd >= 0)
         close(f->fd);
     pthread_cond_destroy(&f->work);

@@ -74,7 +74,7 @@ int64_t plan_library_bytes(const Plan *p)
     return most;
 }
 
-int64_t plan_total(const Plan *p) { return p->bytes.total + p->bytes.resident + p->bytes.library; }
+int64_t plan_total(const Plan *p) { return p->bytes.total + p->bytes.library; }
 
 int64_t totals_bytes(const PpPlan *p, const unsigned char *has_input)
 {

@@ -28,28 +28,26 @@ void plan_sizes(Planner *p)
 
 /* ---- the arena from its beginning to its end ---- */
 
-static char *carve_for(char **at, int64_t bytes, int64_t unit)
+static char *carve(char **at, int64_t bytes)
 {
     char *p = *at;
-    *at += (bytes + unit - 1) / unit * unit;
+    *at += align_up(bytes);
     return p;
 }
 
-static char *carve(char **at, int64_t bytes) { return carve_for(at, bytes, PP_ALIGN); }
-
-/* Parameters with their half copies, gradients and states: in the arena, or by pages elsewhere. */
-static void carve_params(Plan *plan, char **at, int64_t unit)
+/* Parameters with their half copies, gradients and states: in the arena or elsewhere. */
+static void carve_params(Plan *plan, char **at)
 {
     int grads = plan->ask.train && !plan->grads_go, whole = plan->ask.zero < 3;
     for (int l = 0; l < plan->n_stage; l++) {
         StagePlan *rs = &plan->stage[l];
-        rs->param = carve_for(at, kept_bytes(plan, rs), unit);
+        rs->param = carve(at, kept_bytes(plan, rs));
         rs->half = whole && rs->st->bytes.half ? rs->param + align_up(rs->st->bytes.param) : NULL;
-        rs->grad = grads ? carve_for(at, rs->st->bytes.grad, unit) : NULL;
+        rs->grad = grads ? carve(at, rs->st->bytes.grad) : NULL;
     }
     for (Piece *q = plan->pieces.at; q < plan->pieces.at + plan->pieces.n; q++)
         for (int j = 0; j < plan->ask.states && plan->stage[q->local].rp[q->param].update; j++)
-            q->state[j] = carve_for(at, q->bytes, unit);
+            q->state[j] = carve(at, q->bytes);
 }
 
 static void borrow_params(Plan *plan)
@@ -167,12 +165,13 @@ void plan_carve(Planner *p, char *arena, char *elsewhere)
     Plan *plan = p->plan;
     char *at = arena;
     if (elsewhere)
-        carve_params(plan, &elsewhere, plan->ask.page);
+        carve_params(plan, &elsewhere);
     else if (plan->ask.lender)
         borrow_params(plan);
     else
-        carve_params(plan, &at, PP_ALIGN);
-    plan->at.window = carve(&at, plan->bytes.window);
+        carve_params(plan, &at);
+    plan->at.window = window_bytes(plan) || !plan->ask.lender ? carve(&at, plan->bytes.window)
+                                                              : plan->ask.lender->at.window;
     point_params(plan, &at);
     plan->at.slots = carve(&at, plan->bytes.block);
     plan->at.statistics = carve(&at, p->stats);

@@ -189,11 +189,12 @@ PpStatus plan_build(Plan *plan, const PlanRequest *ask)
     TRY(block_place(p));
     PlanBytes *b = &plan->bytes;
     b->work += p->stats;
-    b->total = b->constants + b->slots + b->work + b->data + b->output + b->comm + b->window;
-    b->total += ask->page ? 0 : b->param + b->half + b->grad + b->optimizer;
+    b->total =
+        b->constants + b->slots + b->work + b->data + b->output + b->comm + window_bytes(plan);
+    b->total += ask->away ? 0 : b->param + b->half + b->grad + b->optimizer;
     b->library = plan_library_bytes(plan);
     for (int k = 0; k <= plan->n_op; k++)
-        plan->live[k] += b->total - b->block - b->window;
+        plan->live[k] += b->total - b->block - window_bytes(plan);
     return PP_OK;
 }
 

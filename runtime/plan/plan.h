@@ -43,9 +43,7 @@ typedef struct {
         PpLength length;   /* where lengths vary, the longest */
     } output;
     int64_t tags;             /* names that messages may have */
-    /* Parameters, gradients and optimizer state are elsewhere (sharded.c), each block at a multiple
-     * of it; 0: in the arena */
-    int64_t page;
+    int away; /* parameters, gradients and optimizer state are not in the arena (sharded.c) */
     /* sums over replicas have their bytes, but no messages: for who compares */
     int counted;
     int unplaced; /* activations are counted, as slots_bound, and have no places: for who compares
@@ -97,8 +95,7 @@ typedef struct {
 
 /* What an action does with messages and parameters' gradients, one after the other.
  * ADD_OWN: of two uses in one stage; also where computations are over and the rest is not added.
- * MEMBERS: `to` becomes the sum over the members, row `row` of the stage's collectives.
- * LEAVE: the stage's parameters, which are elsewhere (ask.page), need not be in memory any more. */
+ * MEMBERS: `to` becomes the sum over the members, row `row` of the stage's collectives. */
 typedef enum {
     DO_SEND,
     DO_RECV,
@@ -107,8 +104,7 @@ typedef enum {
     DO_ADD_OWN,
     DO_MEMBERS,
     DO_COPY,
-    DO_ROUND,
-    DO_LEAVE
+    DO_ROUND
 } TransferKind;
 typedef enum { ROUND_ANY, ROUND_LATER, ROUND_NOT_LAST, ROUND_LAST } RoundKind;
 
@@ -118,7 +114,7 @@ typedef struct {
     int first, count;
     char *to; /* ADD: to += from; COPY: to = from */
     const char *from;
-    /* ROUND: this parameter of this stage, into its half copy; LEAVE, MEMBERS: stage */
+    /* ROUND: this parameter of this stage, into its half copy; MEMBERS: stage */
     int local, param;
     int row;
     int64_t bytes;
@@ -237,14 +233,13 @@ typedef struct {
     int64_t library;
     int64_t store;       /* kept beside the device, not in total */
     int64_t moved;       /* that go there and come back in a step */
-    /* ask.page: param, half, grad and optimizer are not in total but in a file of `mapped` bytes,
-     * of which `resident` are in memory at once, or in host memory beside a device, whose arena has
-     * a window onto them; what comes in and goes out in a step's actions, and then for norms and
-     * update.  grads_go: the window has whole gradients; zero 3: parameters that come from other
-     * replicas, in so many gathers a pass, with so many bytes */
-    int64_t mapped, resident, window, gathers;
+    /* ask.away: param, half, grad and optimizer are not in total but `home` bytes elsewhere; the
+     * arena has a window onto them; what comes in and goes out in a step's actions.  grads_go: the
+     * window has whole gradients; zero 3: parameters that come from other replicas, in so many
+     * gathers a pass, with so many bytes */
+    int64_t home, window, gathers;
     struct {
-        int64_t in, out, update_in, update_out, gathered_in, gathered_out;
+        int64_t in, out, gathered_in, gathered_out;
     } travels;
     int64_t values,
         brought; /* zero 3: all parameters of its stages; the most that are whole at once */
@@ -313,7 +308,7 @@ typedef struct Plan {
 /* plan.c */
 /* Everything but addresses; bytes.total is the arena's */
 PpStatus plan_build(Plan *p, const PlanRequest *ask);
-/* Addresses; elsewhere: of the file or host memory of ask.page, or NULL */
+/* Addresses; elsewhere: where ask.away has them, or NULL */
 PpStatus plan_place(Plan *p, char *arena, char *elsewhere);
 void plan_free(Plan *p);                   /* not the arena */
 
@@ -426,8 +421,7 @@ int plan_edges(const PpPlan *model, SchedEdge *edge);
 int plan_shared(const PpPlan *model, SchedParam *list, int train);
 int64_t stats_bytes(const PpStage *st);  /* of its running statistics */
 int64_t plan_library_bytes(const Plan *p); /* as PlanBytes.library */
-/* All that is planned of a rank's memory: the arena, what is elsewhere but in memory, and scratch
- */
+/* All that is planned of a rank's memory: the arena and scratch */
 int64_t plan_total(const Plan *p);
 /* What making the totals takes, where one of them is read; 0: none is */
 int64_t totals_bytes(const PpPlan *p, const unsigned char *has_input);

@@ -181,6 +181,7 @@ PpStatus stored_place(Planner *p);
 /* sharded.c: parameters and gradients that are elsewhere, or here for a while */
 PpStatus sharded_begin(Plan *plan); /* Plan.grads_go */
 PpStatus sharded_sizes(Planner *p);
+int64_t window_bytes(const Plan *plan); /* that it has of its own */
 /* Places for what comes of the gradients of other replicas, and what they take */
 PpStatus sharded_rooms(Planner *p, int64_t *bytes);
 

@@ -185,20 +185,6 @@ PpStatus unshard_drop(Planner *p, int l)
 
 /* ---- after the update ---- */
 
-/* Parameters that are elsewhere come and go by stages. */
-static PpStatus gather_one_by_one(Planner *p)
-{
-    for (int l = 0; l < p->plan->n_stage; l++) {
-        int first = p->plan->n_msg;
-        TRY(gather(p, l, 1));
-        TRY(start_messages(p, DO_FINISH, first));
-        if (p->plan->ask.zero < 3)
-            TRY(round_stage(p, l));
-        TRY(add_transfer(p, (Transfer){.kind = DO_LEAVE, .local = l}));
-    }
-    return PP_OK;
-}
-
 static PpStatus gather_all(Planner *p)
 {
     int first = p->plan->n_msg;
@@ -215,7 +201,7 @@ PpStatus unshard_updated(Planner *p)
     Plan *plan = p->plan;
     plan->gather.first = plan->n_transfer;
     if (plan->ask.zero && plan->ask.train && !plan->ask.counted)
-        TRY(plan->ask.page ? gather_one_by_one(p) : gather_all(p));
+        TRY(gather_all(p));
     plan->gather.n = plan->n_transfer - plan->gather.first;
     return PP_OK;
 }

@@ -32,12 +32,10 @@ is "and those of other rows" "$(numbers away | grep -vc grad_norm)" 3
 ok "the same gradients" diff -r g1 g2
 same() { local f; for f in c1/step_3/*.safetensors; do cmp "$f" "c2/step_3/${f##*/}" || return; done; }
 ok "the same parameters" same
-planned=$(sed -n 's/.* at most \([0-9]*\) of them in memory.*/\1/p' away) there=$(sed -n 's/.* \([0-9]*\) were in memory at most/\1/p' away)
-ok "never more in memory than planned: $there of $planned" test "$there" -le "$planned" -a "$there" -gt $((planned / 3))
 
 # With one stage there at a time (FairScale's OffloadModel): each step every stage's parameters come once for F and once for B, but the last one's,
 # which are still there, and gradients go once; 1F1B does so for each microbatch, finds the first stage's there from the second on, and gets
-# what it has added up.  What is in memory is what was planned, of which the largest stage with its gradients is the most.
+# what it has added up.
 one() { train --offload params --offload-dir . --unshard 1 --schedule "$1" --verbose >one; }
 sizes() { sed -n "/^const PpStage pp_stage[0-9]* = {/,/^};/s/.*\.$1 = \([0-9]*\).*/\1/p" out/pipeline.c; }
 moved() { sed -n 's/.* in memory; \([0-9]*\) bytes in and \([0-9]*\) out a step.*/\1 \2/p' one; }
@@ -46,8 +44,8 @@ first=$(sizes bytes.param | head -1) last=$(sizes bytes.param | tail -1)
 ok "LoopedBFS with one stage in memory" one loopedbfs
 is "parameters come once a direction, gradients go once" "$(moved)" "$((2 * all - last)) $grads"
 is "as many did in three steps" "$(sed -n 's/.*: \([0-9]*\) bytes came and \([0-9]*\) went with actions.*/\1 \2/p' one)" "$((3 * (2 * all - last))) $((3 * grads))"
-planned=$(sed -n 's/.* at most \([0-9]*\) of them in memory.*/\1/p' one) there=$(sed -n 's/.* \([0-9]*\) were in memory at most/\1/p' one)
-ok "and no page more is in memory than was planned: $there of $planned" test "$there" -le "$planned" -a "$there" -gt $((planned / 3))
+largest=$(paste <(sizes bytes.param) <(sizes bytes.grad) | awk '$1 + $2 > most { most = $1 + $2 } END { printf "%d", most }')
+is "no more is in memory than the largest stage with its gradients" "$(sed -n 's/.* at most \([0-9]*\) of them in memory.*/\1/p' one)" "$largest"
 ok "1F1B" one 1f1b
 is "for each of two microbatches" "$(moved)" "$((2 * (2 * all - last) - first + grads)) $((2 * grads))"
 
