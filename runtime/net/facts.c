@@ -1,7 +1,6 @@
 /*
- * facts.c - in: each rank's facts; out: the first difference, or none.  One number of each rank is
- * compared where all are equal; else numbers of a block of facts at a time, and of the first fact
- * that differs its text.
+ * facts.c - in: each rank's facts; out: the first difference, or none.  Hashes are compared, and of
+ * the first fact that differs its text.
  */
 #include "facts.h"
 
@@ -10,10 +9,7 @@
 
 #include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-
-enum { BLOCK = 64 };
 
 void facts_add(Facts *f, const char *why, const char *fmt, ...)
 {
@@ -42,35 +38,19 @@ typedef struct {
     int fact, rank, other; /* fact -1: nowhere */
 } Difference;
 
-/* In facts from .. from + BLOCK - 1; all[]: BLOCK numbers of each rank. */
-static Difference find(const uint64_t *all, int ranks, int from)
+/* all: n hashes of each rank */
+static Difference find(const uint64_t *all, int ranks, int64_t n)
 {
-    for (int i = 0; i < BLOCK; i++) {
+    for (int64_t i = 0; i < n; i++) {
         int one = -1;
         for (int k = 0; k < ranks; k++) {
-            uint64_t h = all[k * BLOCK + i];
-            if (!h)
-                continue;
-            if (one < 0)
-                one = k;
-            else if (h != all[one * BLOCK + i])
-                return (Difference){from + i, k, one};
+            uint64_t h = all[k * n + i];
+            if (h && one >= 0 && h != all[one * n + i])
+                return (Difference){(int)i, k, one};
+            one = h && one < 0 ? k : one;
         }
     }
     return (Difference){.fact = -1};
-}
-
-static PpStatus find_all(Group *g, const Facts *f, int64_t n, uint64_t *all, Difference *d)
-{
-    *d = (Difference){.fact = -1};
-    for (int from = 0; from < n && d->fact < 0; from += BLOCK) {
-        uint64_t mine[BLOCK] = {0};
-        for (int i = 0; i < BLOCK && from + i < f->n; i++)
-            mine[i] = f->at[from + i].hash;
-        TRY(g->op->gather(g, mine, sizeof mine, all));
-        *d = find(all, g->ranks, from);
-    }
-    return PP_OK;
 }
 
 static PpStatus say(Group *g, const Facts *f, const Difference *d)
@@ -90,26 +70,21 @@ static PpStatus say(Group *g, const Facts *f, const Difference *d)
 PpStatus facts_compare(Group *g, const Facts *f)
 {
     struct {
-        uint64_t all;
         int64_t n, status;
-    } mine = {.all = HASH_START, .n = f->n, .status = f->status}, *list;
-    for (int i = 0; i < f->n; i++)
-        mine.all = hash_value(mine.all, f->at[i].hash);
-    uint64_t *all;
-    POOL(room);
-    TRY(pp_take(&room, &list, g->ranks, sizeof *list));
-    TRY(pp_take(&room, &all, g->ranks, BLOCK * sizeof *all));
-    PpStatus s = g->op->gather(g, &mine, sizeof mine, list);
+    } mine = {f->n, f->status}, *list;
     int64_t most = 0;
-    int same = 1;
-    for (int k = 0; k < g->ranks && s == PP_OK; k++) {
-        same &= list[k].all == list[0].all && list[k].n == list[0].n;
+    uint64_t *own, *all;
+    POOL(room);
+    TRY(group_gather(g, &mine, sizeof mine, &room, &list));
+    for (int k = 0; k < g->ranks; k++) {
         most = list[k].n > most ? list[k].n : most;
         if (list[k].status)
-            s = k == g->rank ? f->status : PP_ERR_PEER;
+            return f->status != PP_OK ? f->status : PP_ERR_PEER;
     }
-    Difference d = {.fact = -1};
-    if (s == PP_OK && !same)
-        s = find_all(g, f, most, all, &d);
-    return s == PP_OK && d.fact >= 0 ? say(g, f, &d) : s;
+    TRY(group_agree(g, pp_take(&room, &own, most, sizeof *own)));
+    for (int i = 0; i < f->n; i++)
+        own[i] = f->at[i].hash;
+    TRY(group_gather(g, own, (size_t)most * sizeof *own, &room, &all));
+    const Difference d = find(all, g->ranks, most);
+    return d.fact < 0 ? PP_OK : say(g, f, &d);
 }

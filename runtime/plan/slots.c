@@ -4,104 +4,14 @@
  *
  * Greedy by size (Pisarchyk and Lee, 2001.03288): the largest first, each at the lowest offset
  * where it fits between those already placed that live at the same time; by size times lifetime and
- * by birth too, each followed by a climb, and the best one counts.  That is quadratic, so very long
- * rows take free lists instead, one per size, last freed first: what was touched last is used again
- * first.
+ * by birth too, each followed by a climb, and the best one counts.  That is quadratic: very long
+ * rows take the order of birth alone, in which only what is alive is looked at.
  */
 #include "planner.h"
 
 #include <stdlib.h>
 
-enum { GREEDY_MOST = 30000, MOST_ROUNDS = 100, WORK = 20000000 };
-
-/* ---- free lists ---- */
-
-typedef struct {
-    int64_t offset;
-    int next;
-} Slot;
-
-typedef struct {
-    int64_t bytes;
-    int free;
-} SizeClass;
-
-typedef struct {
-    Pool *pool;
-    Slot *slot;
-    int n_slot;
-    SizeClass *class;
-    int n_class;
-    int64_t bytes;
-} Slots;
-
-static PpStatus find_class(Slots *p, int64_t bytes, int *c)
-{
-    for (*c = 0; *c < p->n_class; ++*c)
-        if (p->class[*c].bytes == bytes)
-            return PP_OK;
-    return pp_add(p->pool, &p->class, &p->n_class, &(SizeClass){bytes, -1}, sizeof *p->class);
-}
-
-static PpStatus take_slot(Slots *p, SizeClass *c, int *s)
-{
-    *s = c->free;
-    if (*s >= 0) {
-        c->free = p->slot[*s].next;
-        return PP_OK;
-    }
-    *s = p->n_slot;
-    p->bytes += c->bytes;
-    return pp_add(p->pool, &p->slot, &p->n_slot, &(Slot){p->bytes - c->bytes, -1},
-                  sizeof *p->slot);
-}
-
-/* Instances by birth and by death (counting sort), then one walk over the ops. */
-static PpStatus free_lists(Instance *inst, int64_t n_inst, int n_op, int64_t *bytes)
-{
-    POOL(pool);
-    Slots all = {.pool = &pool}, *p = &all;
-    int64_t *born, *dead, *by_birth, *by_death, b = 0, d = 0;
-    int *slot_of, *class_of;
-    TRY(pp_take(&pool, &born, n_op + 2, sizeof *born));
-    TRY(pp_take(&pool, &dead, n_op + 3, sizeof *dead));
-    TRY(pp_take(&pool, &by_birth, n_inst, sizeof *by_birth));
-    TRY(pp_take(&pool, &by_death, n_inst, sizeof *by_death));
-    TRY(pp_take(&pool, &slot_of, n_inst, sizeof *slot_of));
-    TRY(pp_take(&pool, &class_of, n_inst, sizeof *class_of));
-    for (int64_t i = 0; i < n_inst; i++)
-        if (inst[i].birth >= 0) {
-            born[inst[i].birth + 1]++;
-            dead[inst[i].death + 1]++;
-        }
-    for (int k = 0; k <= n_op; k++) {
-        born[k + 1] += born[k];
-        dead[k + 1] += dead[k];
-    }
-    for (int64_t i = 0; i < n_inst; i++)
-        if (inst[i].birth >= 0) {
-            by_birth[born[inst[i].birth]++] = i;
-            by_death[dead[inst[i].death]++] = i;
-        }
-    for (int k = 0; k < n_op; k++) {
-        for (; b < born[k]; b++) {
-            const int64_t i = by_birth[b];
-            TRY(find_class(p, align_up(inst[i].bytes), &class_of[i]));
-            TRY(take_slot(p, &p->class[class_of[i]], &slot_of[i]));
-            inst[i].offset = p->slot[slot_of[i]].offset;
-        }
-        for (; d < dead[k]; d++) {
-            SizeClass *c = &p->class[class_of[by_death[d]]];
-            int at = slot_of[by_death[d]];
-            p->slot[at].next = c->free;
-            c->free = at;
-        }
-    }
-    *bytes = p->bytes;
-    return PP_OK;
-}
-
-/* ---- greedy by size ---- */
+enum { SEARCH_MOST = 30000, MOST_ROUNDS = 100, WORK = 20000000 };
 
 static int as_they_come(const Instance *x, const Instance *y)
 {
@@ -159,11 +69,23 @@ typedef struct {
     int64_t n, *best, least; /* best: offsets of the best placement so far */
 } Greedy;
 
+/* Those that are dead when this one is born: where all come by birth nothing meets them any more. */
+static int64_t drop_dead(Instance **placed, int64_t n, const Instance *it)
+{
+    int64_t left = 0;
+    for (int64_t k = 0; k < n; k++)
+        if (placed[k]->death >= it->birth)
+            placed[left++] = placed[k];
+    return left;
+}
+
 static int64_t place_all(Greedy *g, const Instance *inst)
 {
-    int64_t bytes = 0;
-    for (int64_t i = 0; i < g->n; i++)
-        place_one(g->placed, i, g->order[i], &bytes);
+    int64_t bytes = 0, n = 0;
+    for (int64_t i = 0; i < g->n; i++) {
+        n = g->n > SEARCH_MOST ? drop_dead(g->placed, n, g->order[i]) : n;
+        place_one(g->placed, n++, g->order[i], &bytes);
+    }
     if (bytes < g->least) {
         g->least = bytes;
         for (int64_t i = 0; i < g->n; i++)
@@ -189,7 +111,7 @@ static void search(Greedy *g, const Instance *inst, int64_t bound)
     static int (*const orders[])(const void *, const void *) = {by_size, by_area, by_birth};
     int64_t rounds = g->n ? WORK / (g->n * g->n) : 0;
     rounds = rounds > MOST_ROUNDS ? MOST_ROUNDS : rounds;
-    for (size_t k = 0; k < sizeof orders / sizeof *orders && g->least > bound; k++) {
+    for (int k = g->n > SEARCH_MOST ? 2 : 0; k < 3 && g->least > bound; k++) {
         qsort(g->order, (size_t)g->n, sizeof *g->order, orders[k]);
         int64_t bytes = place_all(g, inst);
         for (int64_t i = 0; i < rounds && g->least > bound; i++) {
@@ -197,26 +119,6 @@ static void search(Greedy *g, const Instance *inst, int64_t bound)
             bytes = place_all(g, inst);
         }
     }
-}
-
-static PpStatus greedy(Instance *inst, int64_t n_inst, int64_t bound, int64_t *bytes)
-{
-    POOL(pool);
-    Greedy g = {.least = INT64_MAX};
-    TRY(pp_take(&pool, &g.order, n_inst, sizeof *g.order));
-    TRY(pp_take(&pool, &g.placed, n_inst, sizeof *g.placed));
-    TRY(pp_take(&pool, &g.best, n_inst, sizeof *g.best));
-    for (int64_t i = 0; i < n_inst; i++)
-        if (inst[i].birth >= 0 && inst[i].bytes > 0)
-            g.order[g.n++] = &inst[i];
-    *bytes = 0;
-    if (!g.n)
-        return PP_OK;
-    search(&g, inst, bound);
-    for (int64_t i = 0; i < n_inst; i++)
-        inst[i].offset = g.best[i];
-    *bytes = g.least;
-    return PP_OK;
 }
 
 /* The most bytes alive at one action; live: at each. */
@@ -244,10 +146,21 @@ PpStatus slots_bound(const Instance *inst, int64_t n_inst, int n_op, int64_t *bo
 PpStatus slots_place(Instance *inst, int64_t n_inst, int n_op, int64_t *bytes, int64_t *bound,
                      int64_t *live)
 {
-    int64_t n = 0;
-    for (int64_t i = 0; i < n_inst; i++)
-        n += inst[i].birth >= 0 && inst[i].bytes > 0;
+    POOL(pool);
+    Greedy g = {.least = INT64_MAX};
     TRY(slots_bound(inst, n_inst, n_op, bound, live));
-    return n <= GREEDY_MOST ? greedy(inst, n_inst, *bound, bytes)
-                            : free_lists(inst, n_inst, n_op, bytes);
+    TRY(pp_take(&pool, &g.order, n_inst, sizeof *g.order));
+    TRY(pp_take(&pool, &g.placed, n_inst, sizeof *g.placed));
+    TRY(pp_take(&pool, &g.best, n_inst, sizeof *g.best));
+    for (int64_t i = 0; i < n_inst; i++)
+        if (inst[i].birth >= 0 && inst[i].bytes > 0)
+            g.order[g.n++] = &inst[i];
+    *bytes = 0;
+    if (!g.n)
+        return PP_OK;
+    search(&g, inst, *bound);
+    for (int64_t i = 0; i < n_inst; i++)
+        inst[i].offset = g.best[i];
+    *bytes = g.least;
+    return PP_OK;
 }
