@@ -165,36 +165,6 @@ static void print_stage(const Run *run, int stage)
     printf("%s\n", any ? "" : " nothing yet");
 }
 
-static int matching(int send) { return send == SA_SEND_F ? SA_RECV_F : SA_RECV_B; }
-
-/* Sends begun and not waited for. */
-static void print_sends(const Run *run, int rank)
-{
-    const Schedule *s = run->sched;
-    const SchedRow *row = &s->row[rank];
-    int n = run->until[rank], any = 0;
-    for (int i = 0; i < n; i++) {
-        const SchedAction *a = &row->a[i];
-        if (a->type != SA_SEND_F && a->type != SA_SEND_B)
-            continue;
-        SchedAction w = *a,
-                    b = {a->peer, a->microbatch, a->stage, (uint8_t)matching(a->type), 0, 0, 0};
-        w.type = a->type == SA_SEND_F ? SA_WAIT_SEND_F : SA_WAIT_SEND_B;
-        int waited = 0, peer;
-        for (int k = i; k < n; k++)
-            waited |= same(&row->a[k], &w);
-        if (waited)
-            continue;
-        char text[80];
-        sched_action_text(text, sizeof text, a);
-        int at = find(s, &b, &peer);
-        printf("%s %s to rank %d%s", any ? "," : "  sends out:", text, peer,
-               at >= 0 && at < run->until[peer] ? " (its receive is posted)" : "");
-        any = 1;
-    }
-    printf("%s\n", any ? "" : "  sends out: none");
-}
-
 void until_print(const Run *run)
 {
     const Schedule *s = run->sched;
@@ -213,7 +183,6 @@ void until_print(const Run *run)
         for (int stage = 0; stage < s->stages; stage++)
             if (s->rank_of[stage] == k)
                 print_stage(run, stage);
-        print_sends(run, k);
     }
     fflush(stdout);
 }

@@ -222,11 +222,9 @@ is "--until 2B0 of 1f1b" "$(stop_at 1f1b 2 2B0 | grep -v memory)" "stopped after
 rank 0: 4 of 84 actions done, next 0F1
   stage 0: forward done 0
   stage 1: forward done 0
-  sends out: 0SEND_F0@2 to rank 1 (its receive is posted), 1SEND_F0 to rank 1 (its receive is posted)
 rank 1: 8 of 84 actions done, next 2SEND_B0
   stage 2: finished 0
-  stage 3: finished 0
-  sends out: none"
+  stage 3: finished 0"
 if command -v mpirun >/dev/null; then
     is "--until over mpi" "$(mpirun -n 2 "$work/encdec/pipeline" train $(data encdec-ts) --microbatches 8 --schedule zb-h1 --until 1I3 | grep -v memory)" \
         "$(stop_at zb-h1 2 1I3 | grep -v memory)"
