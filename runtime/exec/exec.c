@@ -357,8 +357,7 @@ static PpStatus run(Rank *r, const Op *op, int64_t step, double *span, int both)
     Span at = {span, r->report.trace.zero};
     TRY(both ? run_forked(r, op, step) : run_one(r, op, step, &at));
     for (int x = 0; x < AXES; x++)
-        if (r->links[x].op)
-            TRY(r->links[x].op->poll(&r->links[x]));
+        TRY(links_poll(&r->links[x]));
     TRY(take_turns(r, step));
     return *r->dev.op->error() ? PP_ERR_IO : PP_OK;
 }

@@ -75,7 +75,7 @@ static int messages_go_on(void *of)
     Rank *r = of;
     for (int x = 0; x < AXES; x++) {
         Links *l = &r->links[x];
-        if (l->op && (l->op->poll(l) != PP_OK || (l->op->alive && !l->op->alive(l))))
+        if (links_poll(l) != PP_OK || (l->op && l->op->alive && !l->op->alive(l)))
             return 0;
     }
     return 1;

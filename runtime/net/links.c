@@ -99,10 +99,23 @@ PpStatus links_over(Links *l, int first, int count, int *over)
 
 PpStatus links_finish_all(Links *l) { return links_finish(l, 0, l->plan->n_msg); }
 
+PpStatus links_poll(Links *l)
+{
+    if (l->op && l->op->poll)
+        return l->op->poll(l);
+    if (l->op)
+        l->group->op->poll(l->group);
+    return PP_OK;
+}
+
 void links_close(Links *l, int broken)
 {
-    if (l->op)
+    if (l->op && l->op->close)
         l->op->close(l, broken);
+    for (int k = 0; l->op && k < l->plan->n_msg; k++) {
+        l->dev->op->event_free(l->dev, l->link[k].ready);
+        l->dev->op->event_free(l->dev, l->link[k].done);
+    }
     pool_free(&l->pool);
     l->link = NULL;
     l->op = NULL;

@@ -16,14 +16,15 @@
 typedef struct Links Links;
 
 typedef struct {
-    PpStatus (*open)(Links *l); /* when messages have their buffers; all ranks call it */
+    /* When messages have their buffers; all ranks call it.  These two may be NULL */
+    PpStatus (*open)(Links *l);
     void (*close)(Links *l, int broken);
     PpStatus (*post)(Links *l, int first, int count, int receive); /* of Plan.msg */
     PpStatus (*finish)(Links *l, int message);
     /* Has it arrived, or left?  Then neither this nor finish() again.  NULL: the host cannot know
      */
     PpStatus (*test)(Links *l, int message, int *done);
-    PpStatus (*poll)(Links *l);
+    PpStatus (*poll)(Links *l); /* NULL: the group's */
     /* NULL, or 0 when what was enqueued may never end, another rank having failed */
     int (*alive)(Links *l);
     int enqueues; /* neither post() nor finish() keeps the host waiting */
@@ -37,6 +38,8 @@ typedef struct {
     int heading; /* it is under way */
     Request header;
     PpLength said; /* received */
+    /* Of a device: the stream's work before the message; its end */
+    DeviceEvent ready, done;
     void *wire; /* what the wire keeps of it */
 } Link;
 
@@ -66,6 +69,7 @@ static inline int links_carry(const Links *l, int message)
 PpStatus links_start(Links *l, int first, int count, int receive);
 PpStatus links_finish(Links *l, int first, int count);
 PpStatus links_finish_all(Links *l);
+PpStatus links_poll(Links *l); /* lets what is under way move on; nothing where it is not open */
 /* Whether all of them are over, as far as the host can know; does not wait. */
 PpStatus links_over(Links *l, int first, int count, int *over);
 void links_close(Links *l, int broken);

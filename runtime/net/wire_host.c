@@ -3,14 +3,6 @@
  */
 #include "wires.h"
 
-static PpStatus open_host(Links *l)
-{
-    (void)l;
-    return PP_OK;
-}
-
-static void close_host(Links *l, int broken) { (void)l, (void)broken; }
-
 static PpStatus post_host(Links *l, int first, int count, int receive)
 {
     Group *g = l->group;
@@ -33,11 +25,4 @@ static PpStatus test_host(Links *l, int message, int *done)
     return l->group->op->test(l->group, &l->link[message].req, done);
 }
 
-static PpStatus poll_host(Links *l)
-{
-    l->group->op->poll(l->group);
-    return PP_OK;
-}
-
-const WireOps wire_host = {open_host, close_host, post_host, finish_host,
-                           test_host, poll_host,  NULL, 0};
+const WireOps wire_host = {.post = post_host, .finish = finish_host, .test = test_host};

@@ -8,7 +8,7 @@
 
 typedef struct {
     Device *dev;
-    DeviceEvent ready, done;
+    DeviceEvent done;   /* the link's */
     DeviceEvent before; /* ready, of the first message that was posted with this one */
     DeviceEvent over;   /* done, of whoever recorded it: the sender */
 } Side;
@@ -33,37 +33,23 @@ static PpStatus open_local(Links *l)
     for (int k = 0; k < l->plan->n_msg; k++) {
         if (!links_carry(l, k))
             continue;
-        side[k] = (Side){.dev = l->dev,
-                         .ready = l->dev->op->event(l->dev, 0),
-                         .done = l->dev->op->event(l->dev, 0)};
+        side[k] = (Side){.dev = l->dev, .done = l->link[k].done};
         l->link[k].wire = &side[k];
         l->dev->op->enable_peer(l->dev, device_number(l->dev->op,
                                                      l->group->first +
                                                          l->plan->msg[k].peer * l->group->stride));
     }
-    return device_check(l->dev, l->world->rank, "events of its messages");
-}
-
-static void close_local(Links *l, int broken)
-{
-    Side *side = l->state;
-    (void)broken;
-    for (int k = 0; side && k < l->plan->n_msg; k++) {
-        if (!links_carry(l, k))
-            continue;
-        l->dev->op->event_free(l->dev, side[k].ready);
-        l->dev->op->event_free(l->dev, side[k].done);
-    }
+    return PP_OK;
 }
 
 static PpStatus post_local(Links *l, int first, int count, int receive)
 {
-    const Side *together = l->link[first].wire;
-    l->dev->op->record(l->dev, l->dev->current, together->ready);
+    const DeviceEvent ready = l->link[first].ready;
+    l->dev->op->record(l->dev, l->dev->current, ready);
     for (int k = first; k < first + count; k++) {
         const Message *m = &l->plan->msg[k];
         Side *side = l->link[k].wire;
-        side->before = together->ready;
+        side->before = ready;
         l->link[k].req = (Request){
             .tag = m->tag, .buf = m->buf, .bytes = m->bytes, .carry = carry, .side = side};
         PpStatus s = local_carry(l->group, !receive, m->peer, &l->link[k].req);
@@ -81,11 +67,4 @@ static PpStatus finish_local(Links *l, int message)
     return PP_OK;
 }
 
-static PpStatus poll_local(Links *l)
-{
-    l->group->op->poll(l->group);
-    return PP_OK;
-}
-
-const WireOps wire_local = {open_local, close_local, post_local, finish_local,
-                            NULL,       poll_local,  NULL, 0};
+const WireOps wire_local = {.open = open_local, .post = post_local, .finish = finish_local};

@@ -32,13 +32,8 @@ typedef struct {
 } Edge;
 
 typedef struct {
-    DeviceEvent ready, done; /* the stream's work before the message; its end */
-} Stamp;
-
-typedef struct {
     Edge *edge;
     int n;
-    Stamp *stamp; /* per message */
     void **comm;
     int n_comm;
     /* Replicas, members: what is received and not yet posted, since it goes with what is sent for
@@ -179,7 +174,7 @@ static PpStatus join(Links *l, Nccl *c, const Id *id, int rank, int ranks, int b
 static PpStatus connect(Links *l, const Nccl *c, const Edge *e, int n)
 {
     const NcclOps *op = device_nccl();
-    const Stamp *at = &c->stamp[e->first];
+    const Link *at = &l->link[e->first];
     for (int i = 0; i < n; i++) { /* parameters have their values, other buffers none yet */
         const Message *m = &l->plan->msg[e[i].first];
         if (m->bytes && (!m->shared || m->axis == AXIS_MEMBERS))
@@ -235,7 +230,6 @@ static PpStatus make_tables(Links *l)
     TRY(pp_take(&l->pool, &l->state, 1, sizeof(Nccl)));
     Nccl *c = l->state;
     TRY(pp_take(&l->pool, &c->edge, l->plan->n_msg, sizeof *c->edge));
-    TRY(pp_take(&l->pool, &c->stamp, l->plan->n_msg, sizeof *c->stamp));
     return pp_take(&l->pool, &c->comm, l->plan->n_msg, sizeof *c->comm);
 }
 
@@ -247,13 +241,9 @@ static PpStatus open_nccl(Links *l)
     TRY(group_agree(l->group, same_order(l, c)));
     int blocks = 1;
     TRY(group_agree(l->group, share_blocks(l, &blocks)));
-    for (int k = 0; k < l->plan->n_msg; k++) {
-        if (!links_carry(l, k))
-            continue;
-        c->stamp[k] = (Stamp){l->dev->op->event(l->dev, 0), l->dev->op->event(l->dev, 0)};
-        l->link[k].wire = edge_of(c, &l->plan->msg[k]);
-    }
-    TRY(group_agree(l->group, device_check(l->dev, l->world->rank, "events of its messages")));
+    for (int k = 0; k < l->plan->n_msg; k++)
+        if (links_carry(l, k))
+            l->link[k].wire = edge_of(c, &l->plan->msg[k]);
     PpStatus s = l->axis == AXIS_PIPE ? join_stages(l, c, blocks) : join_all(l, c, blocks);
     if (s == PP_OK || s == PP_ERR_PEER)
         return s;
@@ -268,16 +258,8 @@ static PpStatus open_nccl(Links *l)
 static void close_nccl(Links *l, int broken)
 {
     Nccl *c = l->state;
-    if (!c)
-        return;
-    for (int i = 0; i < c->n_comm; i++)
+    for (int i = 0; c && i < c->n_comm; i++)
         device_nccl()->leave(c->comm[i], broken);
-    for (int k = 0; c->stamp && k < l->plan->n_msg; k++) {
-        if (!links_carry(l, k))
-            continue;
-        l->dev->op->event_free(l->dev, c->stamp[k].ready);
-        l->dev->op->event_free(l->dev, c->stamp[k].done);
-    }
 }
 
 /* ---- messages ---- */
@@ -288,12 +270,11 @@ static Edge *edge_at(const Links *l, int message) { return l->link[message].wire
 static void post_group(Links *l, int first, int count)
 {
     const NcclOps *op = device_nccl();
-    const Nccl *c = l->state;
     if (!count)
         return;
     void *comm = edge_at(l, first)->comm;
-    l->dev->op->record(l->dev, l->dev->current, c->stamp[first].ready);
-    op->after(comm, c->stamp[first].ready);
+    l->dev->op->record(l->dev, l->dev->current, l->link[first].ready);
+    op->after(comm, l->link[first].ready);
     op->begin();
     for (int k = first; k < first + count; k++) {
         const Message *m = &l->plan->msg[k];
@@ -301,7 +282,7 @@ static void post_group(Links *l, int first, int count)
     }
     op->end();
     for (int k = first; k < first + count; k++)
-        op->record(comm, c->stamp[k].done);
+        op->record(comm, l->link[k].done);
 }
 
 static void post_held(Links *l)
@@ -336,7 +317,7 @@ static PpStatus finish_nccl(Links *l, int message)
     const Nccl *c = l->state;
     if (c->n_held && message >= c->held && message < c->held + c->n_held)
         post_held(l);
-    l->dev->op->wait(l->dev, l->dev->current, c->stamp[message].done);
+    l->dev->op->wait(l->dev, l->dev->current, l->link[message].done);
     return PP_OK;
 }
 
@@ -353,5 +334,10 @@ static int alive_nccl(Links *l)
     return 1;
 }
 
-const WireOps wire_nccl = {open_nccl, close_nccl, post_nccl, finish_nccl,
-                           NULL,      poll_nccl,  alive_nccl, 1};
+const WireOps wire_nccl = {.open = open_nccl,
+                           .close = close_nccl,
+                           .post = post_nccl,
+                           .finish = finish_nccl,
+                           .poll = poll_nccl,
+                           .alive = alive_nccl,
+                           .enqueues = 1};

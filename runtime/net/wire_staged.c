@@ -33,7 +33,6 @@ typedef struct {
 typedef struct {
     int state, receive, room; /* room -1: device pointers */
     DeviceEvent gate;         /* the tensor is in pinned memory; its buffer may be used */
-    DeviceEvent ready, over;  /* the stream's work before the message; the tensor has arrived */
 } Staged;
 
 typedef struct {
@@ -124,9 +123,7 @@ static PpStatus open_staged(Links *l)
     for (int k = 0; k < l->plan->n_msg; k++) {
         if (!links_carry(l, k))
             continue;
-        g->msg[k] = (Staged){.room = -1,
-                             .ready = l->dev->op->event(l->dev, 0),
-                             .over = l->dev->op->event(l->dev, 0)};
+        g->msg[k].room = -1;
         l->link[k].wire = &g->msg[k];
     }
     if (!mpi_device_pointers())
@@ -140,12 +137,6 @@ static void close_staged(Links *l, int broken)
     (void)broken;
     if (!g)
         return;
-    for (int k = 0; g->msg && k < l->plan->n_msg; k++) {
-        if (!links_carry(l, k))
-            continue;
-        l->dev->op->event_free(l->dev, g->msg[k].ready);
-        l->dev->op->event_free(l->dev, g->msg[k].over);
-    }
     for (int i = 0; i < g->n_room; i++)
         l->dev->op->event_free(l->dev, g->room[i].left);
     if (g->pinned)
@@ -171,14 +162,16 @@ static PpStatus fly(Links *l, int message, Staged *s)
 }
 
 /* A message has arrived on the host: on to the device. */
-static void unload(Links *l, const Message *m, Staged *s)
+static void unload(Links *l, int message, const Staged *s)
 {
     Staging *g = l->state;
+    const Message *m = &l->plan->msg[message];
+    const Link *k = &l->link[message];
     if (s->room < 0)
         return;
-    l->dev->op->wait(l->dev, STREAM_IN, s->ready);
+    l->dev->op->wait(l->dev, STREAM_IN, k->ready);
     l->dev->op->copy(l->dev, STREAM_IN, m->buf, g->room[s->room].at, m->bytes);
-    l->dev->op->record(l->dev, STREAM_IN, s->over);
+    l->dev->op->record(l->dev, STREAM_IN, k->done);
     l->dev->op->record(l->dev, STREAM_IN, g->room[s->room].left);
 }
 
@@ -190,7 +183,7 @@ static PpStatus advance(Links *l, int message, Staged *s)
     if (s->state == FLYING) {
         TRY(l->group->op->test(l->group, &l->link[message].req, &done));
         if (done && s->receive)
-            unload(l, &l->plan->msg[message], s);
+            unload(l, message, s);
         if (done)
             s->state = LANDED;
     }
@@ -216,13 +209,14 @@ static PpStatus post_one(Links *l, int message, int receive)
 {
     Staging *g = l->state;
     const Message *m = &l->plan->msg[message];
-    Staged *s = l->link[message].wire;
+    const Link *k = &l->link[message];
+    Staged *s = k->wire;
     Device *d = l->dev;
     Room *room = s->room >= 0 ? &g->room[s->room] : NULL;
     s->receive = receive;
-    d->op->record(d, l->dev->current, s->ready);
+    d->op->record(d, d->current, k->ready);
     if (!room) {
-        s->gate = s->ready;
+        s->gate = k->ready;
         s->state = COPYING;
     } else if (receive) {
         while (!d->op->done(d, room->left)) {
@@ -231,11 +225,11 @@ static PpStatus post_one(Links *l, int message, int receive)
         }
         TRY(fly(l, message, s));
     } else {
-        d->op->wait(d, STREAM_OUT, s->ready);
+        d->op->wait(d, STREAM_OUT, k->ready);
         d->op->wait(d, STREAM_OUT, room->left);
         d->op->copy(d, STREAM_OUT, room->at, m->buf, m->bytes);
-        d->op->record(d, STREAM_OUT, s->over);
-        s->gate = s->over;
+        d->op->record(d, STREAM_OUT, k->done);
+        s->gate = k->done;
         s->state = COPYING;
     }
     g->open[g->n_open++] = message;
@@ -260,9 +254,12 @@ static PpStatus finish_staged(Links *l, int message)
             sched_yield();
     }
     if (s->room >= 0)
-        l->dev->op->wait(l->dev, l->dev->current, s->over);
+        l->dev->op->wait(l->dev, l->dev->current, l->link[message].done);
     return PP_OK;
 }
 
-const WireOps wire_staged = {open_staged,   close_staged, post_staged,
-                             finish_staged, NULL,         poll_staged, NULL, 0};
+const WireOps wire_staged = {.open = open_staged,
+                             .close = close_staged,
+                             .post = post_staged,
+                             .finish = finish_staged,
+                             .poll = poll_staged};

@@ -138,5 +138,11 @@ PpStatus links_open(Links *l, Links of, int on_device, const char *transport, co
     TRY(group_agree(l->world, s == PP_OK ? made : s));
     l->op = row->op;
     l->name = row->name;
-    return group_agree(l->world, l->op->open(l));
+    for (int k = 0; k < l->plan->n_msg && row->on_device; k++)
+        if (links_carry(l, k)) {
+            l->link[k].ready = l->dev->op->event(l->dev, 0);
+            l->link[k].done = l->dev->op->event(l->dev, 0);
+        }
+    TRY(group_agree(l->world, device_check(l->dev, l->world->rank, "events of its messages")));
+    return group_agree(l->world, l->op->open ? l->op->open(l) : PP_OK);
 }
