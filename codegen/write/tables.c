@@ -273,31 +273,30 @@ void cg_stage_prototypes(const StageGen *sg, Target target, Text *t)
 
 static void print_functions(const StageGen *sg, Target target, const PpStage *st, Text *t)
 {
-    const char *suffix = target_row(target)->table;
+    const char *suffix = target_row(target)->table, *name = cg_table_name(sg);
     uint32_t i = sg->stage->index;
     text_line(t, ".has_backward = %d,", cg_has_backward(sg->stage));
-    if (st->mesh.n_collective)
-        text_line(t,
-                  ".mesh.n_collective = %d, .mesh.at_once = %d, .mesh.collective = %s_collectives,",
-                  st->mesh.n_collective, st->mesh.at_once, cg_table_name(sg));
-    if (st->mesh.n_partial)
-        text_line(t, ".mesh.n_partial = %d, .mesh.partial = %s_partials,", st->mesh.n_partial,
-                  cg_table_name(sg));
+    if (st->mesh.n_collective || st->mesh.n_partial)
+        text_line(t, ".mesh = {.n_collective = %d, .at_once = %d, .n_partial = %d,",
+                  st->mesh.n_collective, st->mesh.at_once, st->mesh.n_partial);
+    if (st->mesh.n_collective || st->mesh.n_partial)
+        text_line(t, "         .collective = %s, .partial = %s},",
+                  list(sg, "collectives", st->mesh.n_collective),
+                  list(sg, "partials", st->mesh.n_partial));
     if (sg->conv.n)
-        text_line(t, ".conv.n = %u, .conv.shape = %s_conv,", sg->conv.n, cg_table_name(sg));
-    if (sg->conv.n)
-        text_line(t, ".call.open = stage%u%s_open, .call.close = stage%u%s_close,", i, suffix, i,
-                  suffix);
-    if (sg->conv.n && sg->lengths)
-        text_line(t, ".conv.of = %s_conv_shape,", cg_table_name(sg));
-    text_line(t, ".call.forward = %s, .call.infer = %s,", function(sg, F_FORWARD, target),
+        text_line(t, ".conv = {.n = %u, .shape = %s_conv%s},", sg->conv.n, name,
+                  sg->lengths ? arena_printf(sg->a, ", .of = %s_conv_shape", name) : "");
+    text_line(t, ".call = {.open = %s, .close = %s,",
+              sg->conv.n ? arena_printf(sg->a, "stage%u%s_open", i, suffix) : "NULL",
+              sg->conv.n ? arena_printf(sg->a, "stage%u%s_close", i, suffix) : "NULL");
+    text_line(t, "         .forward = %s, .infer = %s,", function(sg, F_FORWARD, target),
               function(sg, F_INFER, target));
     if (cg_has_backward(sg->stage))
-        text_line(t, ".call.backward = %s, .call.backward_input = %s, .call.backward_weight = %s,",
+        text_line(t, "         .backward = %s, .backward_input = %s, .backward_weight = %s,",
                   function(sg, F_BACKWARD, target), function(sg, F_INPUT, target),
                   function(sg, F_WEIGHT, target));
-    if (cg_own_weight(sg))
-        text_line(t, ".call.own_weight = &stage%u%s_own_weight,", i, suffix);
+    text_line(t, "         .own_weight = %s},",
+              cg_own_weight(sg) ? arena_printf(sg->a, "&stage%u%s_own_weight", i, suffix) : "NULL");
 }
 
 static const char *kept_row(const StageGen *sg, const PpStage *st, int i)
@@ -362,36 +361,32 @@ static void print_fields(const StageGen *sg, Target target, const PpStage *st, c
               list(sg, inputs, st->n_input), list(sg, "outputs", st->n_output),
               list(sg, "dys", st->n_dy), list(sg, "params", st->n_param),
               list(sg, "consts", st->n_const));
-    text_line(
-        t, ".bytes.param = %" PRId64 ", .bytes.grad = %" PRId64 ", .bytes.constants = %" PRId64 ",",
-        st->bytes.param, st->bytes.grad, st->bytes.constants);
-    if (st->bytes.half > 0)
-        text_line(t, ".bytes.half = %" PRId64 ", .half_type = %s,", st->bytes.half,
-                  type_runtime((Dtype)st->half_type));
-    text_line(t, ".bytes.stash = %" PRId64 ", .bytes.saved = %" PRId64 ",", st->bytes.stash,
-              st->bytes.saved);
-    text_add(t, "    .bytes.work = {");
+    if (st->half_type)
+        text_line(t, ".half_type = %s,", type_runtime((Dtype)st->half_type));
+    text_line(t, ".bytes = {.param = %" PRId64 ", .grad = %" PRId64 ", .constants = %" PRId64 ",",
+              st->bytes.param, st->bytes.grad, st->bytes.constants);
+    text_line(t, "          .half = %" PRId64 ", .stash = %" PRId64 ", .saved = %" PRId64 ",",
+              st->bytes.half, st->bytes.stash, st->bytes.saved);
+    text_add(t, "              .work = {");
     for (int k = 0; k < PP_WORKS; k++)
         text_add(t, "%s%" PRId64, k ? ", " : "", st->bytes.work[k]);
-    text_add(t, "},\n");
-    text_line(
-        t, ".flops.forward = %" PRId64 ", .flops.input = %" PRId64 ", .flops.weight = %" PRId64 ",",
-        st->flops.forward, st->flops.input, st->flops.weight);
+    text_add(t, "}},\n");
+    text_line(t, ".flops = {.forward = %" PRId64 ", .input = %" PRId64 ", .weight = %" PRId64 "},",
+              st->flops.forward, st->flops.input, st->flops.weight);
     if (st->twice.quick || st->twice.functions)
-        text_line(t,
-                  ".twice.quick = %" PRId64 ", .twice.functions = %" PRId64
-                  ", .twice.bytes = %" PRId64 ",",
-                  st->twice.quick, st->twice.functions, st->twice.bytes);
+        text_line(
+            t, ".twice = {.quick = %" PRId64 ", .functions = %" PRId64 ", .bytes = %" PRId64 "},",
+            st->twice.quick, st->twice.functions, st->twice.bytes);
     if (st->n_again)
         text_line(t, ".n_again = %d, .again = stage%d%s_again,", st->n_again, st->index, table);
+    if (st->look.n_kept || st->look.steps)
+        text_line(t, ".look = {.n_kept = %d, .kept = %s, .steps = %s},", st->look.n_kept,
+                  st->look.n_kept ? arena_printf(sg->a, "stage%d%s_kept", st->index, table)
+                                  : "NULL",
+                  st->look.steps ? arena_printf(sg->a, "stage%d_steps", st->index) : "NULL");
+    print_functions(sg, target, st, t);
     if (st->minibatch)
         text_line(t, ".minibatch = &stage%d%s_minibatch,", st->index, table);
-    if (st->look.n_kept)
-        text_line(t, ".look.n_kept = %d, .look.kept = stage%d%s_kept,", st->look.n_kept, st->index,
-                  table);
-    if (st->look.steps)
-        text_line(t, ".look.steps = stage%d_steps,", st->index);
-    print_functions(sg, target, st, t);
     t->indent = 0;
     text_line(t, "};\n");
 }

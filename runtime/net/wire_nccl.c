@@ -171,7 +171,7 @@ static PpStatus join(Links *l, Nccl *c, const Id *id, int rank, int ranks, int b
 }
 
 /* A byte over each of these edges, all of one communicator. */
-static PpStatus connect(Links *l, const Nccl *c, const Edge *e, int n)
+static PpStatus connect(Links *l, const Edge *e, int n)
 {
     const NcclOps *op = device_nccl();
     const Link *at = &l->link[e->first];
@@ -203,7 +203,7 @@ static PpStatus join_stages(Links *l, Nccl *c, int blocks)
         TRY(join(l, c, &id, !e->send, 2, blocks, what));
         e->comm = c->comm[c->n_comm - 1];
         e->other = e->send;
-        TRY(connect(l, c, e, 1));
+        TRY(connect(l, e, 1));
     }
     return PP_OK;
 }
@@ -222,7 +222,7 @@ static PpStatus join_all(Links *l, Nccl *c, int blocks)
         c->edge[i].comm = c->comm[0];
         c->edge[i].other = c->edge[i].peer;
     }
-    return c->n ? connect(l, c, c->edge, c->n) : PP_OK;
+    return c->n ? connect(l, c->edge, c->n) : PP_OK;
 }
 
 static PpStatus make_tables(Links *l)

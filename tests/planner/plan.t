@@ -220,11 +220,11 @@ ok "what fits a cache is not far" eval '! slower --rates parameters=1e3,gradient
 "$build/models/make_gpt" --rows 1 --seq 128 --vocab 64 --dim 64 --layers 4 --heads 4 -o causal.onnx
 # What I and W both make is in the program's table: of two layers GELU's tanh of 128 rows of 256; its rates count
 "$ppsplit" -q causal.onnx --split h.2:begin --loss cross_entropy -o causal
-is "what W makes again" "$(sed -n 's/.*\.twice.functions = \([0-9]*\),.*/\1/p' causal/pipeline.c)" $((2 * 128 * 256))
+is "what W makes again" "$(sed -n 's/.*\.functions = \([0-9]*\),.*/\1/p' causal/pipeline.c)" $((2 * 128 * 256))
 fast=products=1e18,operands=1e18,transposed=1e18,parameters=1e18,gradients=1e18,quick=1e18,slow=1e18,functions=1e18,exponentials=1e18,softmax=1e18,rows=1e18,cached=1e18,traffic=1e18,moves=1e18,updates=1e18,actions=1e12,steps=1e15,messages=1e12,link=1e15
-is "and what it reads for that, x and mean of each of 5 norms" "$(sed -n 's/.*\.twice.bytes = \([0-9]*\),.*/\1/p' causal/pipeline.c)" $((4 * (2 * 128 * 256 + 5 * (128 * 64 + 128))))
+is "and what it reads for that, x and mean of each of 5 norms" "$(sed -n 's/.*\.twice.*\.bytes = \([0-9]*\)}.*/\1/p' causal/pipeline.c)" $((4 * (2 * 128 * 256 + 5 * (128 * 64 + 128))))
 # What I leaves for W goes to memory and comes from there, of 8 x 64 rows all of it, where a B has it in a cache, as both have of 8 x 1
-saved=$(sed -n 's/.*\.bytes.saved = \([1-9][0-9]*\),.*/\1/p' causal/pipeline.c)
+saved=$(sed -n 's/.*\.saved = \([1-9][0-9]*\),.*/\1/p' causal/pipeline.c)
 left() {
     "$ppsplit" plan causal.onnx --split h.2:begin --loss cross_entropy --ranks 1 --dp 1 --stages 2 --schedule "$1" --batch $((8 * $2)) --microbatches 8 --optimizer sgd \
         --recompute never --rates $fast,batched=1e18,left=1e9 2>&1 | first | cut -d. -f1

@@ -39,12 +39,12 @@ ok "the same parameters" same
 one() { train --offload params --offload-dir . --unshard 1 --schedule "$1" --verbose >one; }
 sizes() { sed -n "/^const PpStage pp_stage[0-9]* = {/,/^};/s/.*\.$1 = \([0-9]*\).*/\1/p" out/pipeline.c; }
 moved() { sed -n 's/.* in memory; \([0-9]*\) bytes in and \([0-9]*\) out a step.*/\1 \2/p' one; }
-all=$(sizes bytes.param | awk '{ n += $1 } END { printf "%d", n }') grads=$(sizes bytes.grad | awk '{ n += $1 } END { printf "%d", n }')
-first=$(sizes bytes.param | head -1) last=$(sizes bytes.param | tail -1)
+all=$(sizes 'bytes = {.param' | awk '{ n += $1 } END { printf "%d", n }') grads=$(sizes grad | awk '{ n += $1 } END { printf "%d", n }')
+first=$(sizes 'bytes = {.param' | head -1) last=$(sizes 'bytes = {.param' | tail -1)
 ok "LoopedBFS with one stage in memory" one loopedbfs
 is "parameters come once a direction, gradients go once" "$(moved)" "$((2 * all - last)) $grads"
 is "as many did in three steps" "$(sed -n 's/.*: \([0-9]*\) bytes came and \([0-9]*\) went with actions.*/\1 \2/p' one)" "$((3 * (2 * all - last))) $((3 * grads))"
-largest=$(paste <(sizes bytes.param) <(sizes bytes.grad) | awk '$1 + $2 > most { most = $1 + $2 } END { printf "%d", most }')
+largest=$(paste <(sizes 'bytes = {.param') <(sizes grad) | awk '$1 + $2 > most { most = $1 + $2 } END { printf "%d", most }')
 is "no more is in memory than the largest stage with its gradients" "$(sed -n 's/.* at most \([0-9]*\) of them in memory.*/\1/p' one)" "$largest"
 ok "1F1B" one 1f1b
 is "for each of two microbatches" "$(moved)" "$((2 * (2 * all - last) - first + grads)) $((2 * grads))"

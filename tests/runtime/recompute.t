@@ -77,7 +77,7 @@ is "to the byte" "$(run gpt 1f1b 4 --recompute auto --memory $((least - 1)) 2>&1
 "$ppsplit" schedule 1f1b --ranks 4 --microbatches 4 --csv rows.csv
 of_first() { sed -n "/^const PpStage pp_stage0 = {/,/^};/s/.*\.$1 = \([0-9]*\).*/\1/p" gpt/pipeline.c; }
 again=$(sed -n '/stage0_again\[/,/^};/s/.*\.flops = \([0-9]*\),.*/\1/p' gpt/pipeline.c | awk '{ n += $1 } END { print n }')
-first=$(of_first flops.forward)
+first=$(of_first 'flops = {.forward')
 level() { sed "s/0B$1/0R$1$2,0B$1/" rows.csv >some.csv && mv some.csv rows.csv; }
 cp rows.csv plain.csv
 for a in '' @255 whole; do for b in '' @255 whole; do for c in '' @255 whole; do for d in '' @255 whole; do
@@ -122,7 +122,7 @@ done
 "$build/models/make_gpt" --vocab 512 --dim 6144 --layers 3 --heads 64 --seq 2048 --rows 4 --dropout 10 --sparse -o large.onnx
 ok "a layer of 22 B parameters" "$ppsplit" -q large.onnx --split h.1:begin --split h.2:begin --loss cross_entropy --params link -o large
 sbh=$((2048 * 4 * 6144))
-kept=$(sed -n '/pp_stage1 = {/,/^};/s/.*\.bytes.stash = \([0-9]*\).*/\1/p' large/pipeline.c)
+kept=$(sed -n '/pp_stage1 = {/,/^};/s/.*\.stash = \([0-9]*\).*/\1/p' large/pipeline.c)
 input=$(sed -n '/stage1_inputs\[\] = {/,/^};/s/.*\.bytes = \([0-9]*\)}.*/\1/p' large/pipeline.c | sort -n | tail -1)
 kept=$((kept + input))
 ok "42 sbh within 2 %: $kept" test $((kept * 100)) -ge $((42 * sbh * 98)) -a $((kept * 100)) -le $((42 * sbh * 102))
