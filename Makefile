@@ -41,7 +41,7 @@ $(BUILD)/libppsplit.a: $(OBJ)
 	$(call say,AR,$@)
 	$(Q)rm -f $@ && ar rcsD $@ $^
 
-IN_OUTPUT := codegen/write/pipeline.mk codegen/write/run.sh
+IN_OUTPUT := codegen/write/pipeline.mk codegen/write/run.sh partition/print/pipe.xsd
 $(BUILD)/embed.o: codegen/write/embed.sh $(IN_OUTPUT) $(RUNTIME)
 	@mkdir -p $(@D)
 	$(call say,EMBED,$@)

@@ -83,9 +83,8 @@ void print_pipe_txt(const Pipe *p, FILE *f);
 void print_summary(const Pipe *p, FILE *f);
 /* automatic.c: and after --stages */
 void print_automatic(const AutoCut *c, Arena *a, FILE *f);
-/* xml.c: and its schema, pipe.xsd */
+/* xml.c; its schema is pipe.xsd */
 void print_pipe_xml(const Pipe *p, FILE *f);
-void print_pipe_xsd(FILE *f);
 /* dot.c: for Graphviz */
 void print_pipe_dot(const Pipe *p, FILE *f);
 /* ls.c: the module tree, joint: a member's, differentiated, for what members send (autodiff_joint);

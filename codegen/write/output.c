@@ -126,9 +126,6 @@ static void write_reports(Pipe *p, const CodegenOptions *opt, const char *dir)
     print(p, dir, "pipe.txt", print_pipe_txt);
     print(p, dir, "pipe.xml", print_pipe_xml);
     print(p, dir, "pipe.dot", print_pipe_dot);
-    FILE *f = create(a, dir, "pipe.xsd");
-    print_pipe_xsd(f);
-    finish(a, f, dir, "pipe.xsd");
     if (opt->page)
         put(a, dir, "pipe.html", opt->page, strlen(opt->page));
 }
