@@ -158,11 +158,13 @@ ValueId graph_out(const Graph *g, ValueId first, uint32_t i)
     return first + i;
 }
 
-Ids *graph_users(const Graph *g, Arena *scratch)
+Ids *graph_users(const Graph *g, Arena *scratch) { return graph_readers(g, scratch, NULL); }
+
+Ids *graph_readers(const Graph *g, Arena *scratch, const bool *live)
 {
     Ids *users = arena_array(scratch, Ids, g->value.n ? g->value.n : 1);
     for (NodeId n = 0; n < g->node.n; n++)
-        for (uint32_t i = 0; i < g->node.at[n].nin; i++) {
+        for (uint32_t i = 0; i < g->node.at[n].nin && (!live || live[n]); i++) {
             ValueId v = g->node.at[n].in[i];
             if (v != NONE && (users[v].n == 0 || users[v].at[users[v].n - 1] != n))
                 vec_push(scratch, &users[v], n);

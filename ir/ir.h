@@ -48,6 +48,8 @@ void graph_verify(const Graph *g);
 void graph_verify_forward(const Graph *g, const bool *active, ValueId loss);
 /* users[v] = node ids that read v, in order; index by value id. Arena array of g->value.n lists. */
 Ids *graph_users(const Graph *g, Arena *scratch);
+/* ... of those that are live (NULL: all) */
+Ids *graph_readers(const Graph *g, Arena *scratch, const bool *live);
 /* live.c: the values that a graph is computed for: its outputs, new running statistics, the loss
    (NONE: none); which nodes lead to them; which of the nodes from `first` on lead to one of `root`:
    live[node - first]; the nodes that are live, in order (NULL: all) */

@@ -53,22 +53,9 @@ void recompute_classify(Build *b)
     const Graph *g = b->g;
     b->pure = flow_pure(g, b->a);
     b->of_params = flow_of_params(g, b->a);
-    b->grad = arena_array(b->a, bool, g->value.n + 1);
+    b->grad = flow_active(g, b->a, b->p->loss);
     b->choice = arena_array(b->a, Choice, g->value.n + 1);
     b->wanted = arena_array(b->a, bool, g->node.n + 1);
-    for (ValueId v = 0; v < g->value.n; v++) {
-        const Value *x = val(g, v);
-        const Param *p = x->kind == V_PARAM ? &g->param.at[x->param] : NULL;
-        b->grad[v] = b->training && p && p->trainable && dtype_is_float(x->dtype);
-    }
-    for (NodeId n = 0; n < g->node.n; n++) {
-        const Node *x = &g->node.at[n];
-        bool grad = false;
-        for (uint32_t i = 0; i < x->nin; i++)
-            grad |= b->grad[x->in[i]];
-        for (uint32_t i = 0; i < x->nout; i++)
-            b->grad[x->out[i]] = grad && dtype_is_float(val(g, x->out[i])->dtype);
-    }
     b->shared = find_shared(b);
 }
 

@@ -94,38 +94,13 @@ static void drop_training(Graph *g)
     g->update.n = 0;
 }
 
-static void mark_roots(Build *b)
-{
-    const Graph *g = b->g;
-    b->needed = arena_array(b->a, bool, g->value.n + 1);
-    for (uint32_t i = 0; i < g->output.n; i++)
-        b->needed[g->output.at[i]] = true;
-    for (uint32_t i = 0; i < g->update.n; i++)
-        b->needed[g->update.at[i].value] = true;
-    if (b->training)
-        b->needed[b->p->loss] = true;
-}
-
 static void find_users(Build *b)
 {
-    const Graph *g = b->g;
-    bool *read = arena_array(b->a, bool, g->value.n + 1);
-    memcpy(read, b->needed, g->value.n * sizeof *read);
-    b->live = arena_array(b->a, bool, g->node.n + 1);
-    for (NodeId n = g->node.n; n-- > 0;) {
-        const Node *x = &g->node.at[n];
-        for (uint32_t i = 0; i < x->nout; i++)
-            b->live[n] |= read[x->out[i]];
-        for (uint32_t i = 0; i < x->nin && b->live[n]; i++)
-            read[x->in[i]] = true;
-    }
-    b->users = arena_array(b->a, Ids, g->value.n + 1);
-    for (NodeId n = 0; n < g->node.n; n++)
-        for (uint32_t i = 0; i < g->node.at[n].nin && b->live[n]; i++) {
-            Ids *u = &b->users[g->node.at[n].in[i]];
-            if (u->n == 0 || u->at[u->n - 1] != n)
-                vec_push(b->a, u, n);
-        }
+    const Ids root = graph_results(b->g, b->a, b->p->loss);
+    b->needed = arena_array(b->a, bool, b->g->value.n + 1);
+    for (uint32_t i = 0; i < root.n; i++)
+        b->needed[root.at[i]] = true;
+    b->users = graph_readers(b->g, b->a, graph_live(b->g, b->a, 0, &root, 1));
 }
 
 /* ---- one stage ------------------------------------------------------------------------------- */
@@ -481,7 +456,6 @@ Pipe *pipe_cut(Graph *g, const PartitionOptions *opt, const Loss *l, const Batch
     b.nodes = g->node.n;
     b.values = g->value.n;
     b.list = arena_array(b.a, PlacedList, b.stages);
-    mark_roots(&b);
     find_users(&b);
     recompute_classify(&b);
     for (uint32_t t = 0; t < b.stages; t++) {

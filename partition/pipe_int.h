@@ -29,7 +29,6 @@ typedef struct {
     bool *grad;            /* a gradient may flow through it */
     bool *shared;          /* of_params: of parameters with several uses */
     Ids *users;            /* live nodes that read it */
-    bool *live;            /* by node */
     struct Choice *choice; /* copy.c: scratch by value, and by node */
     bool *wanted;
 } Build;

@@ -14,33 +14,6 @@ enum { MOST_WIDTH = 256 };
 
 /* ---- reading the graph ----------------------------------------------------------------------- */
 
-AttentionSearch attention_search(const Graph *g, const bool *active, const bool *of_params,
-                                 Arena *a)
-{
-    AttentionSearch x = {
-        .g = g, .a = a, .masks = {.g = g, .a = a}, .active = active, .of_params = of_params};
-    x.readers = arena_array(a, Ids, g->value.n + 1);
-    x.listed = arena_array(a, bool, g->node.n + 1);
-    x.leaves = arena_array(a, bool, g->value.n + 1);
-    return x;
-}
-
-void attention_list(AttentionSearch *x, const Ids *nodes)
-{
-    for (uint32_t i = 0; i < nodes->n; i++) {
-        NodeId id = nodes->at[i];
-        const Node *n = &x->g->node.at[id];
-        if (x->listed[id])
-            continue;
-        x->listed[id] = true;
-        for (uint32_t j = 0; j < n->nin; j++) {
-            Ids *r = &x->readers[n->in[j]];
-            if (r->n == 0 || r->at[r->n - 1] != id)
-                vec_push(x->a, r, id);
-        }
-    }
-}
-
 static bool same_shape(const AttentionSearch *x, ValueId v, ValueId w)
 {
     return shape_equal(&val(x->g, v)->shape, &val(x->g, w)->shape);
@@ -142,7 +115,7 @@ static bool walk_up(const AttentionSearch *x, Attention *t, ValueId v)
     double c;
     for (t->ups = 0; t->ups < MOST_LINKS; t->ups++) {
         NodeId id = val(x->g, v)->node;
-        if (val(x->g, v)->kind != V_NODE || !x->listed[id] || only_reader(x, v) == NONE)
+        if (val(x->g, v)->kind != V_NODE || !x->live[id] || only_reader(x, v) == NONE)
             return false;
         const Node *n = &x->g->node.at[id];
         if (n->op == OP_MatMul) {
@@ -259,7 +232,7 @@ static void take_factors(const AttentionSearch *x, Attention *t, uint32_t operan
     Link reader = {t->scores, operand};
     ValueId v = x->g->node.at[t->scores].in[operand];
     while (t->factors < MOST_LINKS && val(x->g, v)->kind == V_NODE &&
-           x->listed[val(x->g, v)->node] && only_reader(x, v) != NONE) {
+           x->live[val(x->g, v)->node] && only_reader(x, v) != NONE) {
         NodeId id = val(x->g, v)->node;
         const Node *n = &x->g->node.at[id];
         double scale = t->attr.scale;
@@ -298,7 +271,7 @@ static bool walk_to_merge(const AttentionSearch *x, const Attention *t, ValueId 
     for (r->steps = 0;; r->steps++) {
         v = without_factor(x, t, v);
         NodeId id = val(x->g, v)->node;
-        if (val(x->g, v)->kind != V_NODE || !x->listed[id] || only_reader(x, v) == NONE)
+        if (val(x->g, v)->kind != V_NODE || !x->live[id] || only_reader(x, v) == NONE)
             return false;
         const Node *n = &x->g->node.at[id];
         r->merge = id;
@@ -324,7 +297,7 @@ static bool is_repeated(const AttentionSearch *x, const Attention *t, ValueId v,
     const Node *merge = &x->g->node.at[r->merge];
     const ValueId repeated = without_factor(x, t, merge->in[0]);
     const Node *expand = graph_made_by(x->g, repeated, OP_Expand);
-    if (!expand || !x->listed[val(x->g, repeated)->node])
+    if (!expand || !x->live[val(x->g, repeated)->node])
         return false;
     Shape from = val(x->g, expand->in[0])->shape, to = val(x->g, expand->out[0])->shape;
     while (d < to.rank && d < from.rank && from.d[d] == to.d[d])

@@ -58,16 +58,12 @@ typedef struct {
     const Graph *g;
     Arena *a;
     Masks masks;
-    Ids *readers;                   /* by value: nodes of the lists, each once */
-    bool *listed;                   /* by node */
-    bool *leaves;                   /* by value: somebody else reads it; the caller sets them */
+    const Ids *readers;             /* by value: live nodes, each once */
+    const bool *live;               /* by node */
+    bool *leaves;                   /* by value: it is a result of the graph */
     const bool *active, *of_params; /* by value: flow.c */
 } AttentionSearch;
 
-/* active: of flow_params() and flow_through(); of_params: of flow_of_params() */
-AttentionSearch attention_search(const Graph *g, const bool *active, const bool *of_params,
-                                 Arena *a);
-void attention_list(AttentionSearch *x, const Ids *nodes);
 /* The attention around a Softmax; false: it is none, or one that the operation cannot do. */
 bool attention_find(AttentionSearch *x, NodeId softmax, Attention *t);
 /* attention_fuse.c: every attention of the graph becomes one operation (ops.def: FlashAttention),

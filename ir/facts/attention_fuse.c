@@ -13,15 +13,21 @@ typedef VEC(Attention) Attentions;
 static Attentions find(const Graph *g, ValueId loss, Arena *a)
 {
     Attentions found = {0};
-    const Ids root = graph_results(g, a, loss),
-              list = graph_nodes(g, a, graph_live(g, a, 0, &root, 1));
-    AttentionSearch x = attention_search(g, flow_active(g, a, loss), flow_of_params(g, a), a);
-    attention_list(&x, &list);
+    const Ids root = graph_results(g, a, loss);
+    const bool *live = graph_live(g, a, 0, &root, 1);
+    AttentionSearch x = {.g = g,
+                         .a = a,
+                         .masks = {.g = g, .a = a},
+                         .readers = graph_readers(g, a, live),
+                         .live = live,
+                         .leaves = arena_array(a, bool, g->value.n + 1),
+                         .active = flow_active(g, a, loss),
+                         .of_params = flow_of_params(g, a)};
     for (uint32_t i = 0; i < root.n; i++)
         x.leaves[root.at[i]] = true;
-    for (uint32_t i = 0; i < list.n; i++) {
+    for (NodeId n = 0; n < g->node.n; n++) {
         Attention t;
-        if (g->node.at[list.at[i]].op == OP_Softmax && attention_find(&x, list.at[i], &t))
+        if (live[n] && g->node.at[n].op == OP_Softmax && attention_find(&x, n, &t))
             vec_push(a, &found, t);
     }
     return found;

@@ -12,10 +12,9 @@
 #include "facts.h"
 
 typedef struct {
-    Graph *g;
-    const BatchOptions *opt;
-    NodeId at;
-    Node sort;     /* a copy, for the analysis moves nodes */
+    const Graph *g;
+    Graph *twin; /* in which nothing is sorted */
+    const Node *sort;
     ValueId *as;   /* by value: what it becomes, itself where it stays */
     bool *between; /* by value: its rows are sorted */
 } Unsort;
@@ -52,11 +51,11 @@ static bool is_inverse(const Unsort *u, ValueId v)
     const Node *n = graph_made_by(g, v, OP_ScatterElements);
     if (n)
         return n->attr.reduction == SCATTER_NONE && val(g, v)->shape.rank == 1 &&
-               val(g, v)->shape.d[0] == g->batch && uncast(g, n->in[1]) == u->sort.out[1] &&
+               val(g, v)->shape.d[0] == g->batch && uncast(g, n->in[1]) == u->sort->out[1] &&
                is_count(g, n->in[2]);
     n = graph_made_by(g, v, OP_TopK);
     return n && sorts_rows(g, n) && !n->attr.largest && v == n->out[1] &&
-           uncast(g, n->in[0]) == u->sort.out[1];
+           uncast(g, n->in[0]) == u->sort->out[1];
 }
 
 /* Which values have sorted rows, and what they and those that are put back become; false: something
@@ -64,14 +63,14 @@ static bool is_inverse(const Unsort *u, ValueId v)
 static bool follow(Unsort *u)
 {
     const Graph *g = u->g;
-    ValueId order = u->sort.out[1];
-    u->between[u->sort.out[0]] = true;
-    u->as[u->sort.out[0]] = u->sort.in[0];
+    ValueId order = u->sort->out[1];
+    u->between[u->sort->out[0]] = true;
+    u->as[u->sort->out[0]] = u->sort->in[0];
     bool back = false;
     for (NodeId i = 0; i < g->node.n; i++) {
         const Node *n = &g->node.at[i];
         bool any = false;
-        if (i == u->at || n->nout == 0)
+        if (n == u->sort || n->nout == 0)
             continue;
         for (uint32_t k = 0; k < n->nin; k++)
             any |= u->between[n->in[k]];
@@ -112,19 +111,19 @@ static ValueId meant(const Unsort *u, ValueId v)
 /* Has the operand rows, which stand as they stood before? */
 static bool is_unsorted(const Unsort *u, ValueId was)
 {
-    const Value *x = val(u->g, meant(u, was));
+    const Value *x = val(u->twin, meant(u, was));
     return !u->between[was] && x->batch >= 0 &&
            !(x->kind == V_CONST && const_slices_equal(x, x->batch));
 }
 
-/* Is a value between made of rows that are each computed by itself?  was: the node's operands. */
-static bool is_by_rows(const Unsort *u, const Node *n, const ValueId *was)
+/* Is a value between made of rows that are each computed by itself? */
+static bool is_by_rows(const Unsort *u, const Node *n)
 {
     for (uint32_t k = 0; k < n->nout; k++)
-        if (val(u->g, n->out[k])->batch < 0)
+        if (val(u->twin, n->out[k])->batch < 0)
             return false;
     for (uint32_t k = 0; k < n->nin; k++)
-        if (is_unsorted(u, was[k]))
+        if (is_unsorted(u, n->in[k]))
             return false;
     return true;
 }
@@ -132,75 +131,57 @@ static bool is_by_rows(const Unsort *u, const Node *n, const ValueId *was)
 static bool mixes_rows(const Unsort *u, const BatchNotes *notes)
 {
     for (uint32_t i = 0; i < notes->mixes_at.n; i++)
-        if (u->between[u->g->node.at[notes->mixes_at.at[i]].out[0]])
+        if (u->between[u->twin->node.at[notes->mixes_at.at[i]].out[0]])
             return true;
     return false;
 }
 
-/* Is every row between computed by itself?  undo: operands as they were, of `nodes`. */
-static bool by_rows(const Unsort *u, const Ids *undo, NodeId nodes)
+/* Is every row between computed by itself? */
+static bool by_rows(const Unsort *u, const BatchOptions *opt)
 {
-    Graph *g = u->g;
-    uint32_t at = 0;
+    const Graph *g = u->g;
     BatchNotes notes = {.target = NONE, .loss = NONE};
-    batch_analyse(g, 0, u->opt, &notes);
+    batch_analyse(u->twin, 0, opt, &notes);
     if (mixes_rows(u, &notes))
         return false;
-    for (NodeId i = 0; i < nodes; i++) {
+    for (NodeId i = 0; i < g->node.n; i++) {
         const Node *n = &g->node.at[i];
-        const ValueId *was = undo->at + at, v = n->nout ? n->out[0] : NONE;
-        at += n->nin;
+        const ValueId v = n->nout ? n->out[0] : NONE;
         if (v == NONE)
             continue;
-        if (u->between[v] && u->as[v] == v && !is_by_rows(u, n, was))
+        if (u->between[v] && u->as[v] == v && !is_by_rows(u, n))
             return false;
-        if (u->as[v] != v && n->op == OP_Gather && val(g, meant(u, v))->batch != n->attr.axis)
+        if (u->as[v] != v && n->op == OP_Gather &&
+            val(u->twin, meant(u, v))->batch != n->attr.axis)
             return false;
     }
-    return val(g, u->sort.in[0])->batch == 0;
+    return val(u->twin, u->sort->in[0])->batch == 0;
 }
 
-static void replace(const Unsort *u, Ids *undo)
+static void replace(const Unsort *u, Graph *g)
 {
-    Graph *g = u->g;
     for (NodeId i = 0; i < g->node.n; i++)
-        for (uint32_t k = 0; k < g->node.at[i].nin; k++) {
-            vec_push(g->arena, undo, g->node.at[i].in[k]);
-            g->node.at[i].in[k] = meant(u, g->node.at[i].in[k]);
-        }
-    for (uint32_t i = 0; i < g->output.n; i++) {
-        vec_push(g->arena, undo, g->output.at[i]);
-        g->output.at[i] = meant(u, g->output.at[i]);
-    }
-}
-
-static void restore(const Unsort *u, const Ids *undo, NodeId nodes)
-{
-    Graph *g = u->g;
-    uint32_t at = 0;
-    for (NodeId i = 0; i < nodes; i++)
         for (uint32_t k = 0; k < g->node.at[i].nin; k++)
-            g->node.at[i].in[k] = undo->at[at++];
+            g->node.at[i].in[k] = meant(u, g->node.at[i].in[k]);
     for (uint32_t i = 0; i < g->output.n; i++)
-        g->output.at[i] = undo->at[at++];
+        g->output.at[i] = meant(u, g->output.at[i]);
 }
 
 void graph_unsort(Graph *g, const BatchOptions *opt)
 {
-    NodeId nodes = g->node.n;
-    for (NodeId i = 0; i < nodes; i++) {
+    for (NodeId i = 0; i < g->node.n; i++) {
         if (!sorts_rows(g, &g->node.at[i]))
             continue;
-        Unsort u = {.g = g, .opt = opt, .at = i, .sort = g->node.at[i]};
+        Unsort u = {.g = g, .sort = &g->node.at[i]};
         u.as = arena_array(g->arena, ValueId, g->value.n);
         u.between = arena_array(g->arena, bool, g->value.n);
         for (ValueId v = 0; v < g->value.n; v++)
             u.as[v] = v;
-        Ids undo = {0};
         if (!follow(&u))
             continue;
-        replace(&u, &undo);
-        if (!by_rows(&u, &undo, nodes))
-            restore(&u, &undo, nodes);
+        u.twin = graph_twin(g, g->arena);
+        replace(&u, u.twin);
+        if (by_rows(&u, opt))
+            replace(&u, g);
     }
 }
