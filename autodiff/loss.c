@@ -171,10 +171,7 @@ static ValueId output(Graph *g, Loss *l, const Request *q)
     for (uint32_t i = 0; i < g->output.n; i++)
         if (strcmp(g->output_name.at[i], name) == 0)
             return own_loss(g, g->output.at[i], arena_printf(g->arena, "the output '%s'", name));
-    const char *near = nearest_name(name, g->output_name.at, g->output_name.n);
-    if (near)
-        diag_hint("did you mean '%s'?", near);
-    else
+    if (!diag_meant(name, g->output_name.at, g->output_name.n))
         diag_hint("'ppsplit ls MODEL.onnx' shows the outputs");
     diag_fatal(EXIT_USAGE, WHERE_FILE(g->file), "--loss output:%s: the model has no such output",
                name);

@@ -149,6 +149,8 @@ typedef struct Inside {
 const Inside *diag_inside(const Inside *w);
 void diag_note(const char *fmt, ...) PRINTF_LIKE(1, 2);
 void diag_hint(const char *fmt, ...) PRINTF_LIKE(1, 2);
+/* A hint at the name that the word is nearest to; false: it is near none. */
+bool diag_meant(const char *word, const char *const *names, size_t n);
 /* Within the outermost diag_run() a warning with the same words is printed once. */
 void diag_warn(Where w, const char *fmt, ...) PRINTF_LIKE(2, 3);
 /* One of several errors: the caller counts them, and calls diag_raise() at the end. */

@@ -209,6 +209,14 @@ void diag_hint(const char *fmt, ...)
     va_end(ap);
 }
 
+bool diag_meant(const char *word, const char *const *names, size_t n)
+{
+    const char *near = nearest_name(word, names, n);
+    if (near)
+        diag_hint("did you mean '%s'?", near);
+    return near;
+}
+
 static void report(const char *kind, const char *colour, Where w, const char *fmt, va_list ap)
     PRINTF_LIKE(4, 0);
 

@@ -22,10 +22,7 @@ static void merge_option(Pipe *p, const char *text)
     while (i < g->output.n && strcmp(g->output_name.at[i], name))
         i++;
     if (i == g->output.n) {
-        const char *near = nearest_name(name, g->output_name.at, g->output_name.n);
-        if (near)
-            diag_hint("did you mean '%s'?", near);
-        else
+        if (!diag_meant(name, g->output_name.at, g->output_name.n))
             diag_hint("'ppsplit ls MODEL.onnx' shows the outputs");
         diag_fatal(EXIT_USAGE, WHERE_FILE(g->file), "--merge: the model has no output '%s'", name);
     }

@@ -25,9 +25,7 @@ static Use parse_use(const char *word, const char *text)
     if (strcmp(word, "replicate") == 0)
         return USE_REPLICATE;
     static const char *const words[] = {"transmit", "replicate"};
-    const char *near = nearest_name(word, words, 2);
-    if (near)
-        diag_hint("did you mean '%s'?", near);
+    diag_meant(word, words, 2);
     diag_fatal(EXIT_USAGE, WHERE_NONE,
                "--multi-use '%s': expected transmit, replicate, NAME=transmit or NAME=replicate",
                text);
@@ -53,9 +51,7 @@ static _Noreturn void no_such(const Build *b, const char *pattern)
     const char **names = arena_array(b->a, const char *, g->param.n + 1);
     for (uint32_t i = 0; i < g->param.n; i++)
         names[i] = g->param.at[i].name;
-    const char *near = nearest_name(pattern, names, g->param.n);
-    if (near)
-        diag_hint("did you mean '%s'?", near);
+    diag_meant(pattern, names, g->param.n);
     diag_fatal(EXIT_USAGE, WHERE_FILE(g->file), "--multi-use: the model has no parameter '%s'",
                pattern);
 }

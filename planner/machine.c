@@ -53,9 +53,7 @@ static NORETURN void unknown(const Reader *r, const char *name)
     size_t n = 10;
     for (int i = 0; rates_name(i, &what); i++)
         names[n++] = rates_name(i, &what);
-    const char *near = nearest_name(name, names, n);
-    if (near)
-        diag_hint("did you mean '%s'?", near);
+    diag_meant(name, names, n);
     wrong(r, arena_printf(r->a, "unknown name '%s'", diag_escape(r->a, name)));
 }
 

@@ -488,9 +488,7 @@ static void check_pattern(const Graph *g, const char *option, const char *patter
         if (!fnmatch(pattern, name[i], 0))
             return;
     }
-    const char *near = nearest_name(pattern, name, g->param.n);
-    if (near)
-        diag_hint("did you mean '%s'?", near);
+    diag_meant(pattern, name, g->param.n);
     diag_fatal(EXIT_USAGE, WHERE_FILE(g->file), "%s %s: no parameter matches", option, pattern);
 }
 

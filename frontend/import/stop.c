@@ -89,9 +89,7 @@ void stop_check(const Stops *t, const Graph *g)
             }
         for (uint32_t k = 0; k < g->model.n; k++)
             collect_names(g->arena, g->model.at[k], &name);
-        const char *near = nearest_name(pattern, name.at, name.n);
-        if (near)
-            diag_hint("did you mean '%s'?", near);
+        diag_meant(pattern, name.at, name.n);
         diag_fatal(EXIT_USAGE, WHERE_FILE(g->file),
                    "--stop-gradient %s: no value or node has that name", pattern);
     }

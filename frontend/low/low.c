@@ -168,9 +168,7 @@ int low_choice(const Import *im, const char *name, const char *dflt, const char 
             return (int)n;
         n++, at += length;
     }
-    const char *near = nearest_name(s, word, n);
-    if (near)
-        diag_hint("did you mean '%s'?", near);
+    diag_meant(s, word, n);
     low_fatal(im, -1, "attribute '%s' is '%.32s', not one of: %s", name, diag_escape(im->arena, s),
               words);
 }

@@ -53,10 +53,7 @@ static void tag_option(Batch *b, const char *text)
             v = &g->value.at[g->input.at[i]];
     }
     if (!v) {
-        const char *near = nearest_name(name, names, g->input.n);
-        if (near)
-            diag_hint("did you mean '%s'?", near);
-        else
+        if (!diag_meant(name, names, g->input.n))
             diag_hint("'ppsplit ls MODEL.onnx' shows the inputs");
         diag_fatal(EXIT_USAGE, WHERE_FILE(g->file), "--chunk: the model has no input '%s'", name);
     }

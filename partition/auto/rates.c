@@ -69,9 +69,7 @@ static void set_one(Rates *r, const char *one, Arena *a)
     }
     for (int i = 0; i < N_RATES; i++)
         names[i] = rates[i].name;
-    const char *near = nearest_name(name, names, N_RATES);
-    if (near)
-        diag_hint("did you mean '%s'?", near);
+    diag_meant(name, names, N_RATES);
     diag_fatal(EXIT_USAGE, WHERE_NONE, "--rates: unknown rate '%s'", diag_escape(a, name));
 }
 
