@@ -69,7 +69,7 @@ static const char *module_point(const Split *s, NodeId n, NodeId before)
         Spans spans = split_calls(s, &nodes);
         bool alone = true;
         for (NodeId m = 0; m < g->node.n && alone; m++) {
-            size_t length = split_match(split_scope(g, m), module);
+            size_t length = split_match(s->a, split_scope(g, m), module);
             alone = length == 0 || (length == at && split_under(split_scope(g, m), module));
         }
         if (spans.n == 1 && next_counted(s, spans.at[0].first) == n)

@@ -2,6 +2,7 @@
  * split_find.c - from a path to the nodes of a module: by the scopes that an exporter left, or by
  * the parameters that a module uses.
  */
+#include <fnmatch.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,22 +10,40 @@
 
 /* ---- paths ----------------------------------------------------------------------------------- */
 
+static bool is_component(Arena *a, const char *name, size_t n, const char *pattern, size_t k)
+{
+    if (n == k && strncmp(name, pattern, n) == 0)
+        return true;
+    return strcspn(pattern, "*?[") < k &&
+           fnmatch(arena_strndup(a, pattern, k), arena_strndup(a, name, n), 0) == 0;
+}
+
+/* Do as many components of the scope, from its start, match those of the path?  Their length, or 0.
+ */
+static size_t match_here(Arena *a, const char *scope, const char *path)
+{
+    const char *at = scope;
+    for (;; at++, path++) {
+        size_t n = strcspn(at, "."), k = strcspn(path, ".");
+        if (n == 0 || !is_component(a, at, n, path, k))
+            return 0;
+        at += n, path += k;
+        if (!*path || !*at)
+            return *path ? 0 : (size_t)(at - scope);
+    }
+}
+
 /*
  * The length of the shortest prefix of scope that ends in the path, matched by whole components; 0:
  * none. A path that begins with a dot matches at the top only.
  */
-size_t split_match(const char *scope, const char *path)
+size_t split_match(Arena *a, const char *scope, const char *path)
 {
     bool top = path[0] == '.';
-    size_t n = strlen(path += top);
-    if (n == 0)
-        return 0;
-    for (const char *at = scope; at && *at;) {
-        if (strncmp(at, path, n) == 0 && (at[n] == '.' || at[n] == '\0'))
-            return (size_t)(at - scope) + n;
-        at = top ? NULL : strchr(at, '.');
-        if (at)
-            at++;
+    for (const char *at = scope; at && *at; at = strchr(at, '.'), at = at ? at + 1 : NULL) {
+        size_t n = match_here(a, at, path + top);
+        if (n > 0 || top)
+            return n > 0 ? (size_t)(at - scope) + n : 0;
     }
     return 0;
 }
@@ -48,41 +67,41 @@ static uint32_t node_call(const Graph *g, NodeId n)
     return o < g->origin.n ? g->origin.at[o].call : 0;
 }
 
-static _Noreturn void ambiguous(const Split *s, const char *text, const Ids *which,
-                                const char *const *name)
+static _Noreturn void ambiguous(const Split *s, const char *text, const Strings *module)
 {
-    for (uint32_t i = 0; i < which->n && i < 8; i++)
-        diag_note("it matches '%s'", name[which->at[i]]);
-    if (which->n > 8)
-        diag_note("and %u more", which->n - 8);
+    for (uint32_t i = 0; i < module->n && i < 8; i++)
+        diag_note("it matches '%s'", module->at[i]);
+    if (module->n > 8)
+        diag_note("and %u more", module->n - 8);
     diag_hint("give more of the path; a leading dot means the top of the model");
     diag_fatal(EXIT_USAGE, WHERE_FILE(s->g->file), "split point '%s' is ambiguous", text);
 }
 
-/*
- * The one module among n names (scopes, parameter names) that path matches, as a full path; NULL:
- * none.
- */
-static const char *find_module(const Split *s, const char *path, const char *text,
-                               const char *const *names, uint32_t n)
+/* The modules among names (scopes, parameters) that the path matches, as full paths. */
+static Strings modules_of(const Split *s, const char *path, const Strings *names)
 {
     StrMap seen = {.arena = s->a};
-    Ids which = {0};
-    const char **module = arena_array(s->a, const char *, n + 1);
-    for (uint32_t i = 0; i < n; i++) {
-        size_t length = names[i] ? split_match(names[i], path) : 0;
-        if (length == 0)
-            continue;
-        module[i] = arena_strndup(s->a, names[i], length);
-        uint32_t *slot = strmap_at(&seen, module[i]);
-        if (*slot == NONE) {
+    Strings module = {0};
+    for (uint32_t i = 0; i < names->n; i++) {
+        size_t length = split_match(s->a, names->at[i], path);
+        char *name = length ? arena_strndup(s->a, names->at[i], length) : NULL;
+        uint32_t *slot = name ? strmap_at(&seen, name) : NULL;
+        if (slot && *slot == NONE) {
             *slot = i;
-            vec_push(s->a, &which, i);
+            vec_push(s->a, &module, name);
         }
     }
-    if (which.n > 1)
-        ambiguous(s, text, &which, module);
-    return which.n == 1 ? module[which.at[0]] : NULL;
+    return module;
+}
+
+/* The one; NULL: none. */
+static const char *find_module(const Split *s, const char *path, const char *text,
+                               const Strings *names)
+{
+    const Strings module = modules_of(s, path, names);
+    if (module.n > 1)
+        ambiguous(s, text, &module);
+    return module.n == 1 ? module.at[0] : NULL;
 }
 
 static bool same_place(const Graph *g, NodeId m, NodeId n)
@@ -167,6 +186,14 @@ Ids split_nodes_under(const Split *s, const char *module)
 
 /* ---- modules without a scope: by the parameters they use ------------------------------------- */
 
+static Strings parameters(const Split *s)
+{
+    Strings list = {0};
+    for (uint32_t i = 0; i < s->g->param.n; i++)
+        vec_push(s->a, &list, s->g->param.at[i].name);
+    return list;
+}
+
 /* Data nodes that read value v, or a view of it. */
 static Ids consumers_of(const Split *s, const bool *from)
 {
@@ -208,16 +235,14 @@ static char *common_scope(const Split *s, const Ids *nodes)
 static bool spans_by_param(const Split *s, const char *path, const char *text, Spans *spans)
 {
     const Graph *g = s->g;
-    const char **names = arena_array(s->a, const char *, g->param.n + 1);
-    for (uint32_t i = 0; i < g->param.n; i++)
-        names[i] = g->param.at[i].name;
-    const char *module = find_module(s, path, text, names, g->param.n);
+    const Strings names = parameters(s);
+    const char *module = find_module(s, path, text, &names);
     if (!module)
         return false;
     bool *own = arena_array(s->a, bool, g->value.n + 1),
          *other = arena_array(s->a, bool, g->value.n + 1);
     for (uint32_t i = 0; i < g->param.n; i++)
-        (split_under(names[i], module) ? own : other)[g->param.at[i].value] = true;
+        (split_under(names.at[i], module) ? own : other)[g->param.at[i].value] = true;
     Ids users = consumers_of(s, own);
     if (users.n == 0)
         diag_fatal(EXIT_USAGE, WHERE_FILE(g->file),
@@ -239,14 +264,26 @@ static bool spans_by_param(const Split *s, const char *path, const char *text, S
 
 /* ---- both ways ------------------------------------------------------------------------------- */
 
+static Strings scopes(const Split *s)
+{
+    Strings list = {0};
+    for (NodeId n = 0; n < s->g->node.n; n++)
+        vec_push(s->a, &list, split_scope(s->g, n));
+    return list;
+}
+
+/* A parameter says of what modules there are, where no scope does. */
+Strings split_modules(const Split *s, const char *path)
+{
+    const Strings of_nodes = scopes(s), of_parameters = parameters(s),
+                  module = modules_of(s, path, &of_nodes);
+    return module.n > 0 ? module : modules_of(s, path, &of_parameters);
+}
+
 bool split_find(Split *s, const char *path, const char *text, Spans *spans)
 {
-    const Graph *g = s->g;
-    const char **scopes = arena_array(s->a, const char *, g->origin.n + 1);
-    for (NodeId n = 0; n < g->node.n; n++)
-        if (g->node.at[n].origin < g->origin.n)
-            scopes[g->node.at[n].origin] = split_scope(g, n);
-    const char *module = find_module(s, path, text, scopes, g->origin.n);
+    const Strings names = scopes(s);
+    const char *module = find_module(s, path, text, &names);
     if (!module)
         return spans_by_param(s, path, text, spans);
     Ids nodes = split_nodes_under(s, module);

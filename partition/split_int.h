@@ -3,7 +3,7 @@
 #ifndef PPSPLIT_SPLIT_INT_H
 #define PPSPLIT_SPLIT_INT_H
 
-#include "points.h"
+#include "partition.h"
 
 typedef struct {
     NodeId at;
@@ -47,8 +47,10 @@ uint32_t *split_stages(Split *s, Arena *a);
 const char *split_scope(const Graph *g, NodeId n); /* the module path of a node; "": none */
 /* Is the scope this module, or a module inside it? */
 bool split_under(const char *scope, const char *module);
-/* How many bytes at the beginning of the scope the path matches; 0: none */
-size_t split_match(const char *scope, const char *path);
+/* How many bytes at the beginning of the scope the path matches, whose components may have *, ? and
+ * [...]; 0: none */
+size_t split_match(Arena *a, const char *scope, const char *path);
+Strings split_modules(const Split *s, const char *path); /* all that the path matches */
 Ids split_nodes_under(const Split *s, const char *module);
 Spans split_calls(const Split *s, const Ids *nodes); /* a span for each call of the module */
 /* The spans of the module that the path names; false: there is no such module */

@@ -1,6 +1,9 @@
 /*
- * split_point.c - from a --split option to cuts: points of a list or pattern (points.c), each a
- * module's begin or end, a node or a value.
+ * split_point.c - from a --split option to cuts.
+ *
+ * In: POINT,... each of them PATH:begin, PATH:end or the name of a node or value; a PATH may have
+ * *, ? and [...] in its components.  Out: a cut for each; of a pattern for all modules that it
+ * matches, at any depth, the outermost ones where a module that matches lies in another.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -62,6 +65,12 @@ static uint32_t find_origin(const Graph *g, const char *name)
         if (g->origin.at[o].name && strcmp(g->origin.at[o].name, name) == 0)
             return o;
     return NONE;
+}
+
+/* Does the text, as it stands, name a node or a value? */
+static bool is_name(const Graph *g, const char *text)
+{
+    return find_origin(g, text) != NONE || strmap_get(&g->by_name, text) != NONE;
 }
 
 /* Before or after the node of the file that makes v: a cut divides none. */
@@ -199,7 +208,10 @@ static _Noreturn void unknown(Split *s, const char *path, const char *suffix, co
                "split point '%s': no module, node or value has that name", text);
 }
 
-static void cut_option(Split *s, const char *text)
+static void cut_pattern(Split *s, const char *path, const char *suffix, const char *text);
+
+/* exact: no component of the path is a pattern */
+static void cut_option(Split *s, const char *text, bool exact)
 {
     size_t n = strlen(text);
     char side = 0;
@@ -214,6 +226,10 @@ static void cut_option(Split *s, const char *text)
     char *path = arena_strndup(s->a, text, n - strlen(suffix));
     const char *shown = arena_printf(s->a, "'%s'", text);
     Spans spans = {0};
+    if (side && !exact && strpbrk(text, "*?[")) {
+        cut_pattern(s, path, suffix, text);
+        return;
+    }
     if (side == 0) {
         if (cut_name(s, path, 0, text))
             return;
@@ -233,16 +249,39 @@ static void cut_option(Split *s, const char *text)
         split_cut(s, side == 'b' ? spans.at[i].first : spans.at[i].last + 1, shown);
 }
 
-/* All points of a --split option. */
+/* What a pattern gives is left out where nothing would be computed before or after it. */
+static void cut_pattern(Split *s, const char *path, const char *suffix, const char *text)
+{
+    const Strings module = split_modules(s, path);
+    if (module.n == 0) {
+        diag_hint("'ppsplit ls MODEL.onnx' shows the modules; * stands for one component or a part "
+                  "of it");
+        diag_fatal(EXIT_USAGE, WHERE_FILE(s->g->file), "split point '%s': no module matches", text);
+    }
+    s->of_pattern = true;
+    for (uint32_t i = 0; i < module.n; i++)
+        cut_option(s, arena_printf(s->a, ".%s%s", module.at[i], suffix), true);
+    s->of_pattern = false;
+}
+
+/* All points of a --split option, which as a whole may be a name. */
 void split_cut_points(Split *s, const char *text)
 {
-    SplitPoints point = {0};
-    split_points(s->g, s->a, text, &point);
-    for (uint32_t i = 0; i < point.n; i++) {
-        const char *one = point.at[i].text;
-        s->of_pattern = point.at[i].of_pattern;
-        if (!point.at[i].named || !cut_name(s, one, 0, one))
-            cut_option(s, one);
+    if (is_name(s->g, text)) {
+        (void)cut_name(s, text, 0, text);
+        return;
     }
-    s->of_pattern = false;
+    for (const char *at = text;; at++) {
+        size_t n = strcspn(at, ",");
+        const char *point = arena_strndup(s->a, at, n);
+        if (n == 0) {
+            diag_hint("a comma stands between two points");
+            diag_fatal(EXIT_USAGE, WHERE_FILE(s->g->file), "--split '%s': an empty point", text);
+        }
+        if (!is_name(s->g, point) || !cut_name(s, point, 0, point))
+            cut_option(s, point, false);
+        at += n;
+        if (!*at)
+            return;
+    }
 }
