@@ -37,6 +37,12 @@ static void dump_node(const Graph *g, const Node *n, const char *indent, FILE *f
         dump(n->attr.recurrence->body, arena_printf(g->arena, "%s    ", indent), f);
 }
 
+void graph_dump_nodes(const Graph *g, const Ids *list, FILE *f)
+{
+    for (uint32_t i = 0; i < list->n; i++)
+        dump_node(g, &g->node.at[list->at[i]], "  ", f);
+}
+
 const char *node_text(const Graph *g, NodeId id, Arena *a)
 {
     const Node *n = &g->node.at[id];

@@ -61,6 +61,7 @@ Ids graph_nodes(const Graph *g, Arena *a, const bool *live);
 /* ---- dump.c ---------------------------------------------------------------------------------- */
 
 void graph_dump(const Graph *g, FILE *f);               /* one line a node, stable */
+void graph_dump_nodes(const Graph *g, const Ids *list, FILE *f);
 /* What a node computes, without its operands: f32[2,47,8] = Slice { start=[0,1,0] ... } */
 const char *node_text(const Graph *g, NodeId n, Arena *a);
 

@@ -104,14 +104,6 @@ void pipe_verify(const Pipe *p)
 
 /* ---- the dump ---- */
 
-static void dump_list(const char *what, const Ids *list, FILE *f)
-{
-    fprintf(f, "  %s:", what);
-    for (uint32_t i = 0; i < list->n; i++)
-        fprintf(f, " n%u", list->at[i]);
-    fputc('\n', f);
-}
-
 static void dump_values(const Graph *g, const char *what, const Ids *list, FILE *f)
 {
     fprintf(f, "  %s:", what);
@@ -120,63 +112,22 @@ static void dump_values(const Graph *g, const char *what, const Ids *list, FILE 
     fputc('\n', f);
 }
 
-static void dump_nodes(const Graph *g, const Ids *list, FILE *f)
-{
-    for (uint32_t k = 0; k < list->n; k++) {
-        const Node *n = &g->node.at[list->at[k]];
-        fprintf(f, "  n%u", list->at[k]);
-        for (uint32_t i = 0; i < n->nout; i++) {
-            const Value *v = val(g, n->out[i]);
-            fprintf(f, " %s:%s", diag_escape(g->arena, v->name),
-                    shape_print(g->arena, v->dtype, &v->shape));
-            if (v->batch >= 0)
-                fprintf(f, "/%d", v->batch);
-            else if (v->batch == BATCH_MIXED)
-                fputs("/mixed", f);
-        }
-        fprintf(f, " = %s(", op_name(n->op));
-        for (uint32_t i = 0; i < n->nin; i++)
-            fprintf(f, "%s%s", i ? ", " : "",
-                    n->in[i] == NONE ? "-" : diag_escape(g->arena, val(g, n->in[i])->name));
-        fputs(")\n", f);
-    }
-}
-
+/* What pipe.txt has, and each stage's programs. */
 void pipe_dump(const Pipe *p, FILE *f)
 {
-    static const char *const use[] = {"own", "transmit", "replicate"};
-    const Graph *g = p->graph;
+    print_pipe_txt(p, f);
     for (uint32_t t = 0; t < p->stage.n; t++) {
         const Stage *s = &p->stage.at[t];
-        fprintf(f, "stage %u: %s\n", t, diag_escape(g->arena, s->label ? s->label : ""));
-        for (uint32_t i = 0; i < s->input.n; i++) {
-            const StageInput *in = &s->input.at[i];
-            fprintf(f, "  input %s", diag_escape(g->arena, val(g, in->value)->name));
-            if (in->from != NONE)
-                fprintf(f, " from %u", in->from);
-            fprintf(f, "%s\n", in->gradient ? " gradient" : "");
-        }
-        for (uint32_t i = 0; i < s->param.n; i++)
-            fprintf(f, "  param %s %s from %u\n",
-                    diag_escape(g->arena, g->param.at[s->param.at[i].param].name),
-                    use[s->param.at[i].use], s->param.at[i].from);
-        dump_nodes(g, &s->nodes, f);
-        for (uint32_t i = 0; i < s->output.n; i++) {
-            fprintf(f, "  output %s to",
-                    diag_escape(g->arena, val(g, s->output.at[i].value)->name));
-            for (uint32_t k = 0; k < s->output.at[i].to.n; k++)
-                fprintf(f, " %u", s->output.at[i].to.at[k]);
-            for (uint32_t k = 0; k < s->output.at[i].outputs.n; k++)
-                fprintf(f, " model output %u", s->output.at[i].outputs.at[k]);
-            fputc('\n', f);
-        }
-        dump_list("forward", &s->forward, f);
-        dump_list("infer", &s->infer, f);
-        dump_nodes(g, &s->backward, f);
-        dump_values(g, "stash", &s->stash, f);
+        fprintf(f, "stage %u forward:\n", t);
+        graph_dump_nodes(p->graph, &s->forward, f);
+        fprintf(f, "stage %u infer:\n", t);
+        graph_dump_nodes(p->graph, &s->infer, f);
+        fprintf(f, "stage %u backward:\n", t);
+        graph_dump_nodes(p->graph, &s->backward, f);
+        dump_values(p->graph, "stash", &s->stash, f);
         for (uint32_t k = 0; k < s->again.n; k++) {
-            dump_values(g, "again", &s->again.at[k].value, f);
-            dump_list("by", &s->again.at[k].node, f);
+            dump_values(p->graph, "again", &s->again.at[k].value, f);
+            graph_dump_nodes(p->graph, &s->again.at[k].node, f);
         }
     }
 }

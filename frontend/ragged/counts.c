@@ -33,7 +33,7 @@ void ragged_measure(ImportState *s, Import *im, Importer *fn)
         number[0] = ragged_sum(s, size, others, ragged_known(s, 0), 0);
     for (int d = (int)start; d < x.rank && im->op == OP_Shape; d++)
         number[d - start] = d == was.dim ? size : ragged_known(s, x.d[d]);
-    ragged_mark_count(s, im, NULL, 0, (Ragged){.grows = true, .number = number});
+    ragged_mark_count(s, im, fn, 0, (Ragged){.grows = true, .number = number});
 }
 
 /* Where the operands are largest, is the result? */
@@ -106,7 +106,7 @@ void ragged_fill(ImportState *s, Import *im, Importer *fn)
     ValueId size = im->in[range ? 1 : 0], mask = ragged_of_extent(s, e, size, dim, y.d[dim]);
     if (!e && !range && r->grows)
         mask = ragged_first(s, ragged_actual_at(s, size, dim), y.d[dim]);
-    if (mask == NONE || (range && ragged_shuffled(s, mask)))
+    if (mask == NONE || (range && ragged_mask(s, mask)->shuffled))
         refuse(im, 0, " of a size computed of such a one");
     if (range && dtype_is_float(low_dtype(im->g, im->out[0])))
         im->out[0] = ragged_only_there(s, &(Ragged){.mask = mask}, im->out[0], 0);
@@ -124,7 +124,7 @@ ValueId ragged_output(ImportState *s, ValueId *v, Where w)
         *v = ragged_actual(s, *v);
         return NONE;
     }
-    if (ragged_shuffled(s, r->mask))
+    if (ragged_mask(s, r->mask)->shuffled)
         diag_fatal(EXIT_MODEL, w,
                    "its size depends on the data, and its places have another order here");
     bool zeros = r->packed && dtype_is_float(low_dtype(s->g, *v));
@@ -161,9 +161,7 @@ bool ragged_choose(ImportState *s, ValueId condition, ValueId x, ValueId y, Valu
         uint32_t *mask = ragged_made(s, "if %u %u", is, all);
         if (*mask == NONE) {
             *mask = g_binary(g, OP_And, all, is);
-            *ragged_made(s, "packed %u", *mask) = *mask;
-            if (ragged_shuffled(s, r.mask))
-                ragged_shuffle(s, *mask);
+            ragged_comes_first(s, *mask, NULL, ragged_mask(s, r.mask)->shuffled);
         }
         *out = ragged_in_order(s, a ? x : y);
         r.mask = *mask;

@@ -75,35 +75,15 @@ bool ragged_same_extent(const Extent *a, const Extent *b)
     return true;
 }
 
-/* ---- masks ---- */
-
 const Extent *ragged_extent(ImportState *s, ValueId mask)
 {
-    const Extent *made = ragged_extent_noted(s, mask);
-    if (made)
-        return made;
-    Extent *e = arena_new_of(s->g->arena, Extent);
-    *e = (Extent){0, 1, arena_new_of(s->g->arena, ValueId), arena_new_of(s->g->arena, int64_t)};
-    *e->mask = mask;
-    *e->times = 1;
-    return e;
-}
-
-uint32_t *ragged_with_extent(ImportState *s, const Extent *e)
-{
-    const char *name = arena_printf(s->g->arena, "extent %lld", (long long)e->known);
-    for (uint32_t i = 0; i < e->n; i++)
-        name = arena_printf(s->g->arena, "%s %lld x %u", name, (long long)e->times[i], e->mask[i]);
-    uint32_t *mask = ragged_made(s, "%s", name);
-    if (*mask == NONE && e->known == 0 && e->n == 1 && e->times[0] == 1)
-        *mask = e->mask[0];
-    return mask;
-}
-
-void ragged_set_extent(ImportState *s, ValueId mask, const Extent *e)
-{
-    ragged_note_extent(s, mask, e);
-    uint32_t *first = ragged_with_extent(s, e);
-    if (*first == NONE)
-        *first = mask;
+    RaggedMask *m = ragged_mask(s, mask);
+    if (!m->extent) {
+        Extent *e = arena_new_of(s->g->arena, Extent);
+        *e = (Extent){0, 1, arena_new_of(s->g->arena, ValueId), arena_new_of(s->g->arena, int64_t)};
+        *e->mask = mask;
+        *e->times = 1;
+        m->extent = e;
+    }
+    return m->extent;
 }

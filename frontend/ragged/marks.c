@@ -6,13 +6,11 @@
 #include <stdarg.h>
 
 typedef struct RaggedValues {
-    IdMap of;       /* by ValueId */
-    StrMap made;    /* masks and counts, by how they are made */
-    IdMap shuffled; /* masks */
-    IdMap sized;    /* masks whose extent is told: its index */
-    VEC(const Extent *) extent;
-    Ids first; /* values of which no other is computed alike */
+    IdMap of, mask_of; /* by ValueId */
     VEC(Ragged) at;
+    VEC(RaggedMask *) mask;
+    StrMap made; /* masks, by how they are made */
+    Ids first;   /* values of which no other is computed alike */
 } RaggedValues;
 
 static RaggedValues *values_of(ImportState *s)
@@ -39,6 +37,28 @@ void ragged_mark(ImportState *s, ValueId v, Ragged r)
     vec_push(s->g->arena, &all->at, r);
 }
 
+RaggedMask *ragged_mask(ImportState *s, ValueId mask)
+{
+    RaggedValues *all = values_of(s);
+    uint32_t *at = idmap_at(s->g->arena, &all->mask_of, mask);
+    if (*at == NONE) {
+        RaggedMask *p = arena_new_of(s->g->arena, RaggedMask);
+        *p = (RaggedMask){.mask = mask, .packed = NONE, .count = NONE};
+        *at = all->mask.n;
+        vec_push(s->g->arena, &all->mask, p);
+    }
+    return all->mask.at[*at];
+}
+
+ValueId ragged_with_extent(ImportState *s, const Extent *e)
+{
+    const RaggedValues *all = values_of(s);
+    for (uint32_t i = 0; i < all->mask.n; i++)
+        if (ragged_same_extent(all->mask.at[i]->extent, e))
+            return all->mask.at[i]->mask;
+    return NONE;
+}
+
 uint32_t *ragged_made(ImportState *s, const char *fmt, ...)
 {
     va_list list;
@@ -58,27 +78,4 @@ ValueId ragged_first_alike(ImportState *s, ValueId v)
     }
     vec_push(s->g->arena, &all->first, v);
     return v;
-}
-
-void ragged_shuffle(ImportState *s, ValueId mask)
-{
-    *idmap_at(s->g->arena, &values_of(s)->shuffled, mask) = 1;
-}
-
-bool ragged_shuffled(const ImportState *s, ValueId mask)
-{
-    return idmap_get(&s->ragged->shuffled, mask) != NONE;
-}
-
-const Extent *ragged_extent_noted(const ImportState *s, ValueId mask)
-{
-    uint32_t i = idmap_get(&s->ragged->sized, mask);
-    return i == NONE ? NULL : s->ragged->extent.at[i];
-}
-
-void ragged_note_extent(ImportState *s, ValueId mask, const Extent *e)
-{
-    RaggedValues *all = values_of(s);
-    *idmap_at(s->g->arena, &all->sized, mask) = all->extent.n;
-    vec_push(s->g->arena, &all->extent, e);
 }

@@ -15,10 +15,10 @@ ValueId ragged_of_extent(ImportState *s, const Extent *e, ValueId sizes, int64_t
     for (uint32_t i = 0; i < e->n; i++)
         if (e->times[i] < 0)                            /* more than n, where others are fewer */
             return NONE;
-    ValueId mask = *ragged_with_extent(s, e);
+    ValueId mask = ragged_with_extent(s, e);
     if (mask == NONE) {
         mask = ragged_first(s, ragged_actual_at(s, sizes, at), n);
-        ragged_set_extent(s, mask, e);
+        ragged_mask(s, mask)->extent = e;
     }
     return low_shape(s->g, mask).d[0] == n ? mask : NONE;
 }
@@ -28,11 +28,10 @@ ValueId ragged_common(ImportState *s, ValueId a, ValueId b)
     if (a == b)
         return a;
     const Extent *e = ragged_extent(s, a);
-    if (!ragged_same_extent(e, ragged_extent(s, b)) || ragged_shuffled(s, a) ||
-        ragged_shuffled(s, b))
+    if (!ragged_same_extent(e, ragged_extent(s, b)) || ragged_mask(s, a)->shuffled ||
+        ragged_mask(s, b)->shuffled)
         return NONE;
-    ValueId first = *ragged_with_extent(s, e);
-    return first == NONE ? NONE : ragged_packed(s, first);
+    return ragged_packed(s, ragged_with_extent(s, e));
 }
 
 const Extent *ragged_element(ImportState *s, ValueId v, int64_t i)

@@ -145,12 +145,9 @@ static void merged(ImportState *s, Import *im, Ragged was, int64_t before)
     if (*mask == NONE) {
         ValueId all = g_expand(g, low_unsqueeze(g, packed, 1), &(Shape){2, {n, inner}});
         *mask = g_reshape(g, all, &(Shape){1, {n * inner}});
-        *ragged_made(s, "packed %u", *mask) = *mask;
-        const Extent *e = ragged_sum(s, ragged_extent(s, was.mask), inner, ragged_known(s, 0), 0);
-        if (e)
-            ragged_set_extent(s, *mask, e);
-        if (ragged_shuffled(s, was.mask))
-            ragged_shuffle(s, *mask);
+        ragged_comes_first(
+            s, *mask, ragged_sum(s, ragged_extent(s, was.mask), inner, ragged_known(s, 0), 0),
+            ragged_mask(s, was.mask)->shuffled);
     }
     ragged_settle(s, im, 0, (Ragged){.mask = *mask, .dim = to, .packed = true}, true);
 }

@@ -54,16 +54,24 @@ uint32_t *ragged_made(ImportState *s, const char *fmt, ...) PRINTF_LIKE(2, 3);
 /* The first value asked for that is computed as v is, to use in its place; v itself if there is
    none. */
 ValueId ragged_first_alike(ImportState *s, ValueId v);
-/* Marks a mask whose elements are in another order than the specification's. */
-void ragged_shuffle(ImportState *s, ValueId mask);
-bool ragged_shuffled(const ImportState *s, ValueId mask);
-/* The extent given to a mask by ragged_set_extent(); NULL: none. */
-const Extent *ragged_extent_noted(const ImportState *s, ValueId mask);
-void ragged_note_extent(ImportState *s, ValueId mask, const Extent *e);
+/* What is known of a mask, each of which has one. */
+typedef struct {
+    ValueId mask;
+    ValueId packed;       /* the mask of what is packed by it; NONE: not made yet */
+    ValueId count;        /* i64[1], how many elements are true; NONE: not made yet */
+    const Extent *extent; /* the same as a sum; NULL: not asked for yet */
+    bool shuffled;        /* its elements are in another order than the specification's */
+} RaggedMask;
+RaggedMask *ragged_mask(ImportState *s, ValueId mask);
+/* The first mask that has it; NONE: none */
+ValueId ragged_with_extent(ImportState *s, const Extent *e);
 
 /* values.c */
 ValueId ragged_pack(ImportState *s, Op op, ValueId x, ValueId mask, int dim);
 ValueId ragged_packed(ImportState *s, ValueId mask); /* the mask of what is packed by it */
+/* Notes of a new mask that its true elements come first, how many they are (NULL: nothing is known),
+ * and that they are of places in another order. */
+void ragged_comes_first(ImportState *s, ValueId mask, const Extent *e, bool shuffled);
 ValueId ragged_in_order(ImportState *s, ValueId v);  /* v, packed where it is of such a size */
 /* x where its elements exist (it is packed), else a number. */
 ValueId ragged_only_there(ImportState *s, const Ragged *r, ValueId x, double otherwise);
@@ -100,8 +108,6 @@ ValueId ragged_size_of_true(ImportState *s, const Import *im, ValueId v);
 
 /* extent.c: sizes as sums */
 const Extent *ragged_extent(ImportState *s, ValueId mask); /* how many elements exist */
-void ragged_set_extent(ImportState *s, ValueId mask, const Extent *e);
-uint32_t *ragged_with_extent(ImportState *s, const Extent *e); /* the first mask that has it */
 /* k a + l b, NULL: one is NULL, or it is too large */
 const Extent *ragged_sum(ImportState *s, const Extent *a, int64_t k, const Extent *b, int64_t l);
 const Extent *ragged_known(ImportState *s, int64_t known);

@@ -84,7 +84,7 @@ void ragged_scatter(ImportState *s, Import *im, Importer *fn)
     bool nd = im->op == OP_ScatterND;
     const Ragged *into = ragged_find(s, im->in[0]);
     ValueId mask = index && updates ? ragged_common(s, index->mask, updates->mask) : NONE;
-    if ((into && (into->dim != 0 || ragged_shuffled(s, into->mask))) || mask == NONE ||
+    if ((into && (into->dim != 0 || ragged_mask(s, into->mask)->shuffled)) || mask == NONE ||
         index->dim || updates->dim || x.rank < 1 || x.rank >= MAX_RANK ||
         (!nd && low_axis(im, im_int(im, "axis", 0), x.rank) != 0) || (nd && is.rank != 2))
         refuse(im, 1, " but along the first dim, of indices and updates of one such size,");

@@ -23,12 +23,12 @@ static Import with_operands(const Import *im, ValueId **in)
 }
 
 /* Operand i, which must be such a value along a dim and in the specification's order. */
-static Ragged ordered(const ImportState *s, const Import *im, uint32_t i, int dim)
+static Ragged ordered(ImportState *s, const Import *im, uint32_t i, int dim)
 {
     const Ragged *r = i < im->nin ? ragged_find(s, im->in[i]) : NULL;
     if (!r || r->dim != dim)
         refuse(im, (int)i, " of such a size along another dim");
-    if (ragged_shuffled(s, r->mask))
+    if (ragged_mask(s, r->mask)->shuffled)
         refuse(im, (int)i, " of such a size, whose places have another order here,");
     return *r;
 }
@@ -41,7 +41,7 @@ static ValueId slice_of_mask(ImportState *s, ValueId mask, int64_t start, int64_
     uint32_t *made = ragged_made(s, "slice %u %lld %lld", packed, (long long)start, (long long)n);
     if (*made == NONE) {
         *made = g_slice_axis(s->g, packed, 0, start, n);
-        *ragged_made(s, "packed %u", *made) = *made;
+        ragged_comes_first(s, *made, NULL, false);
     }
     return *made;
 }
@@ -58,7 +58,7 @@ static ValueId joined_masks(ImportState *s, const Import *im, int axis)
     for (uint32_t i = 0; i < im->nin; i++) {
         const Ragged *r = ragged_find(s, im->in[i]);
         int64_t n = low_shape(g, im->in[i]).d[axis];
-        if (r && ragged_shuffled(s, r->mask))
+        if (r && ragged_mask(s, r->mask)->shuffled)
             refuse(im, (int)i, " of such a size, whose places have another order here,");
         mask[i] = r ? ragged_packed(s, r->mask) : g_full(g, DT_BOOL, &(Shape){1, {n}}, 1);
         name = r ? arena_printf(im->arena, "%s %u", name, mask[i])
@@ -68,8 +68,7 @@ static ValueId joined_masks(ImportState *s, const Import *im, int axis)
     uint32_t *made = ragged_made(s, "%s", name);
     if (*made == NONE) {
         *made = g_concat(g, im->nin, mask, 0);
-        if (all)
-            ragged_set_extent(s, *made, all);
+        ragged_mask(s, *made)->extent = all;
     }
     return *made;
 }
@@ -132,7 +131,7 @@ static void slice_to_size(ImportState *s, Import *im)
     ValueId mask = ragged_of_extent(s, e, im->in[2], 0, size);
     if (mask == NONE)
         refuse(im, 2, " to a size computed of such a one");
-    if (ragged_shuffled(s, mask))
+    if (ragged_mask(s, mask)->shuffled)
         refuse(im, 2, " to the size of places that have another order here");
     int axis = low_axis(im, listed ? axes[0] : 0, x.rank);
     ValueId y = im->in[0];
@@ -184,7 +183,7 @@ void ragged_slice(ImportState *s, Import *im, Importer *fn)
         from = low_min(starts[i], bound);
         to = computed ? bound : low_max(from, low_min(ends[i], bound));
     }
-    if (to - from < bound && ragged_shuffled(s, was.mask))
+    if (to - from < bound && ragged_mask(s, was.mask)->shuffled)
         refuse(im, 0, " of places that have another order here");
     ValueId *in;
     Import own = with_operands(im, &in);
@@ -295,7 +294,7 @@ void ragged_topk(ImportState *s, Import *im, Importer *fn)
         refuse(im, 1, " of a number that may be larger where fewer places are there");
     const Extent *e = ragged_element(s, im->in[1], 0);
     ValueId mask = ragged_of_extent(s, e, im->in[1], 0, most);
-    if (mask == NONE || ragged_shuffled(s, mask))
+    if (mask == NONE || ragged_mask(s, mask)->shuffled)
         mask = ragged_first(s, ragged_actual(s, im->in[1]), most);
     for (uint32_t i = 0; i < im->nout; i++)
         ragged_settle(s, im, i, (Ragged){.mask = mask, .dim = axis, .packed = true}, false);

@@ -60,7 +60,7 @@ static ValueId true_places(ImportState *st, const Import *im, ValueId v, int *fi
     ValueId x = ragged_in_order(st, v);
     Shape s = low_shape(g, x);
     int64_t n = shape_elements(&s);
-    if (r && (r->dim == COUNT || ragged_shuffled(st, r->mask)))
+    if (r && (r->dim == COUNT || ragged_mask(st, r->mask)->shuffled))
         return NONE;
     *first = r ? 0 : outermost(im, x);
     uint32_t mask = *ragged_made(st, "nonzero %u", v);
@@ -73,8 +73,7 @@ static ValueId true_places(ImportState *st, const Import *im, ValueId v, int *fi
         there = ragged_only_there(st, r, there, 0);
     mask = g_reshape(g, low_move_dim(g, there, *first, 0), &(Shape){1, {n}});
     *ragged_made(st, "nonzero %u", v) = mask;
-    if (*first != 0)
-        ragged_shuffle(st, mask);
+    ragged_mask(st, mask)->shuffled |= *first != 0;
     return mask;
 }
 

@@ -3,8 +3,8 @@
  * that are made of others, each once.
  *
  * A number that was computed of such a size is a constant, that of the largest size, since shapes
- * are made of it.  Where the size itself is asked for, the same nodes are imported once more for
- * what it is in this run.
+ * are made of it.  Where the size itself is asked for, it is the sum that it is (extent.c), or the
+ * same nodes are imported once more for what it is in this run.
  */
 #include "ragged.h"
 
@@ -13,7 +13,7 @@
 
 typedef struct Counted {
     Import im;
-    Importer *fn; /* NULL: Shape or Size of im.in[0] */
+    Importer *fn;
     uint32_t out;
     ValueId actual; /* NONE: not asked for yet */
 } Counted;
@@ -23,26 +23,29 @@ typedef struct Counted {
 /* Where the places of the mask come first all is in order, but for zeros behind. */
 ValueId ragged_pack(ImportState *s, Op op, ValueId x, ValueId mask, int dim)
 {
-    if (*ragged_made(s, "packed %u", mask) == mask)
+    if (ragged_mask(s, mask)->packed == mask)
         return op == OP_Pack && dtype_is_float(low_dtype(s->g, x))
                    ? ragged_only_there(s, &(Ragged){.mask = mask, .dim = dim}, x, 0)
                    : x;
     return graph_node(s->g, op, 2, (ValueId[]){x, mask}, (Attr){.axis = dim});
 }
 
+void ragged_comes_first(ImportState *s, ValueId mask, const Extent *e, bool shuffled)
+{
+    RaggedMask *m = ragged_mask(s, mask);
+    m->packed = mask;
+    m->extent = e;
+    m->shuffled = shuffled;
+}
+
 ValueId ragged_packed(ImportState *s, ValueId mask)
 {
-    uint32_t *packed = ragged_made(s, "packed %u", mask);
-    if (*packed == NONE) {
-        ValueId made = ragged_pack(s, OP_Pack, mask, mask, 0);
-        *ragged_made(s, "packed %u", mask) = made;
-        *ragged_made(s, "packed %u", made) = made;
-        ragged_set_extent(s, made, ragged_extent(s, mask));
-        if (ragged_shuffled(s, mask))
-            ragged_shuffle(s, made);
-        return made;
+    RaggedMask *m = ragged_mask(s, mask);
+    if (m->packed == NONE) {
+        m->packed = ragged_pack(s, OP_Pack, mask, mask, 0);
+        ragged_comes_first(s, m->packed, ragged_extent(s, mask), m->shuffled);
     }
-    return *packed;
+    return m->packed;
 }
 
 ValueId ragged_in_order(ImportState *s, ValueId v)
@@ -67,7 +70,7 @@ ValueId ragged_fitted(ImportState *s, const Import *im, int input, int dim, Valu
     ValueId x = im->in[input];
     int64_t n = low_shape(g, x).d[dim], more[MAX_RANK] = {0}, begin[MAX_RANK] = {0};
     more[dim] = low_shape(g, mask).d[0] - n;
-    if (!dtype_is_float(low_dtype(g, x)) || more[dim] < 0 || ragged_shuffled(s, mask))
+    if (!dtype_is_float(low_dtype(g, x)) || more[dim] < 0 || ragged_mask(s, mask)->shuffled)
         ragged_refuse(im, input, " of such a value and one of known size");
     ValueId count = g_reshape(g, ragged_count(s, mask), &(Shape){0}),
             is = g_binary(g, OP_Equal, count, g_scalar(g, DT_I64, (double)n));
@@ -77,11 +80,11 @@ ValueId ragged_fitted(ImportState *s, const Import *im, int input, int dim, Valu
 
 ValueId ragged_count(ImportState *s, ValueId mask)
 {
-    uint32_t *count = ragged_made(s, "count %u", mask);
+    RaggedMask *m = ragged_mask(s, mask);
     int64_t along = 0;
-    if (*count == NONE)
-        *count = g_reduce(s->g, OP_ReduceSum, g_cast(s->g, mask, DT_I64), 1, &along);
-    return *count;
+    if (m->count == NONE)
+        m->count = g_reduce(s->g, OP_ReduceSum, g_cast(s->g, mask, DT_I64), 1, &along);
+    return m->count;
 }
 
 ValueId ragged_first(ImportState *s, ValueId count, int64_t n)
@@ -91,7 +94,7 @@ ValueId ragged_first(ImportState *s, ValueId count, int64_t n)
     if (*mask == NONE) {
         ValueId number = g_reshape(g, g_cast(g, count, DT_I64), &(Shape){1, {1}});
         *mask = g_binary(g, OP_Less, g_iota(g, DT_I64, 1, 0, n), number);
-        *ragged_made(s, "packed %u", *mask) = *mask;
+        ragged_comes_first(s, *mask, NULL, false);
     }
     return *mask;
 }
@@ -172,7 +175,7 @@ void ragged_mark_count(ImportState *s, const Import *im, Importer *fn, uint32_t 
     bool known = true;
     for (int64_t i = 0; i < shape_elements(&shape); i++)
         known = known && ragged_is_known(r.number[i]);
-    for (uint32_t i = 0; i < im->nin && fn; i++)
+    for (uint32_t i = 0; i < im->nin; i++)
         known = known || im->in[i] == im->out[out];
     if (known)                                          /* nothing to compute */
         return;
@@ -200,25 +203,33 @@ ValueId ragged_computed(ImportState *s, ValueId v, const Extent **number, int n)
     return y;
 }
 
-/* The dims of a value, one of them as it is in this run. */
-static ValueId actual_shape(ImportState *s, const Counted *c)
+/* A sum as it is in this run, [1] */
+static ValueId actual_extent(ImportState *s, const Extent *e)
 {
     Graph *g = s->g;
-    const Ragged *r = ragged_find(s, c->im.in[0]);
-    Shape x = low_shape(g, c->im.in[0]);
-    ValueId *dim = arena_array(g->arena, ValueId, x.rank + 1), all;
-    for (int d = 0; d < x.rank; d++)
-        dim[d] = d == r->dim ? ragged_count(s, r->mask)
-                             : g_reshape(g, g_scalar(g, DT_I64, (double)x.d[d]), &(Shape){1, {1}});
-    all = x.rank == 1 ? dim[0] : g_concat(g, (uint32_t)x.rank, dim, 0);
-    if (c->im.op == OP_Size) {
-        for (int d = 1; d < x.rank; d++)
-            dim[0] = g_mul(g, dim[0], dim[d]);
-        return g_reshape(g, dim[0], &(Shape){0});
+    ValueId sum = g_ints(g, 1, (int64_t[]){1}, &e->known);
+    for (uint32_t i = 0; i < e->n; i++) {
+        ValueId count = ragged_count(s, e->mask[i]),
+                times = g_ints(g, 1, (int64_t[]){1}, &e->times[i]),
+                part = e->times[i] == 1 ? count : g_mul(g, count, times);
+        sum = i == 0 && e->known == 0 ? part : g_add(g, sum, part);
     }
-    int64_t start = im_int(&c->im, "start", 0);
-    start = low_max(0, low_min(start < 0 ? start + x.rank : start, x.rank));
-    return g_slice_axis(g, all, 0, start, low_shape(g, c->im.out[0]).d[0]);
+    return sum;
+}
+
+/* Of sums alone; NONE: something else is among the numbers. */
+static ValueId actual_numbers(ImportState *s, ValueId v, const Extent *const *number)
+{
+    Graph *g = s->g;
+    const Shape shape = low_shape(g, v);
+    const int64_t n = shape_elements(&shape);
+    ValueId *x = arena_array(g->arena, ValueId, n + 1);
+    for (int64_t i = 0; i < n; i++) {
+        if (!number[i])
+            return NONE;
+        x[i] = actual_extent(s, number[i]);
+    }
+    return g_cast(g, g_reshape(g, g_concat(g, (uint32_t)n, x, 0), &shape), low_dtype(g, v));
 }
 
 ValueId ragged_actual(ImportState *s, ValueId v)
@@ -227,10 +238,10 @@ ValueId ragged_actual(ImportState *s, ValueId v)
     if (!r || r->dim != COUNT)
         return v;
     Counted *c = r->made;
+    if (c->actual == NONE)
+        c->actual = actual_numbers(s, v, r->number);
     if (c->actual != NONE)
         return c->actual;
-    if (!c->fn)
-        return c->actual = actual_shape(s, c);
     Import own = c->im;
     ValueId *in = arena_array(s->g->arena, ValueId, own.nin + 1),
             *out = arena_array(s->g->arena, ValueId, own.nout + 1);

@@ -25,21 +25,10 @@ static Shape resized(const Resize *r, const Value *v)
  * row. */
 static bool extrapolate(char *to, Dtype t, int64_t row, int64_t block)
 {
-    int64_t wide[2];
-    int32_t narrow[2];
-    if (t == DT_I64) {
-        memcpy(&wide[0], to, sizeof *wide);
-        memcpy(&wide[1], to + block * (int64_t)sizeof *wide, sizeof *wide);
-        wide[0] += row * (wide[1] - wide[0]);
-        memcpy(to + row * block * (int64_t)sizeof *wide, wide, sizeof *wide);
-        return true;
-    }
-    if (t != DT_I32)
+    if (t != DT_I64 && t != DT_I32)
         return false;
-    memcpy(&narrow[0], to, sizeof *narrow);
-    memcpy(&narrow[1], to + block * (int64_t)sizeof *narrow, sizeof *narrow);
-    narrow[0] += (int32_t)row * (narrow[1] - narrow[0]);
-    memcpy(to + row * block * (int64_t)sizeof *narrow, narrow, sizeof *narrow);
+    const int64_t first = element_int(t, to, 0), step = element_int(t, to, block) - first;
+    element_set_int(t, to, row * block, first + row * step);
     return true;
 }
 
