@@ -8,18 +8,11 @@
 
 #include "partition.h"
 
-/* Sums of a hostile model's numbers stop at the largest instead of wrapping. */
-static int64_t plus(int64_t a, int64_t b)
-{
-    int64_t r;
-    return __builtin_add_overflow(a, b, &r) ? INT64_MAX : r;
-}
-
 static int64_t list_flops(const Graph *g, const Ids *list)
 {
     int64_t sum = 0;
     for (uint32_t i = 0; i < list->n; i++)
-        sum = plus(sum, cost_flops(g, list->at[i]));
+        sum = cost_sum(sum, cost_flops(g, list->at[i]));
     return sum;
 }
 
@@ -28,7 +21,7 @@ static int64_t list_sent(const Graph *g, const Ids *list)
     int64_t sum = 0;
     for (uint32_t i = 0; i < list->n; i++)
         if (op_is_collective(g->node.at[list->at[i]].op))
-            sum = plus(sum, cost_sent(g, &g->node.at[list->at[i]]));
+            sum = cost_sum(sum, cost_sent(g, &g->node.at[list->at[i]]));
     return sum;
 }
 
@@ -39,7 +32,7 @@ static int64_t list_bytes(const Graph *g, const Ids *list)
     for (uint32_t i = 0; i < list->n; i++) {
         const Node *n = &g->node.at[list->at[i]];
         for (uint32_t k = 0; k < n->nout && !op_passes_on(n->op); k++)
-            sum = plus(sum, value_bytes(g, n->out[k]));
+            sum = cost_sum(sum, value_bytes(g, n->out[k]));
     }
     return sum;
 }
@@ -53,12 +46,12 @@ static void stage_cost(const Graph *g, Stage *s)
         const Param *p = &g->param.at[s->param.at[i].param];
         if (s->param.at[i].use == USE_TRANSMIT)
             continue; /* another stage holds it */
-        c->bytes_param = plus(c->bytes_param, value_bytes(g, p->value));
+        c->bytes_param = cost_sum(c->bytes_param, value_bytes(g, p->value));
         if (!p->stat)
-            c->parameters = plus(c->parameters, shape_elements(&p->shape));
+            c->parameters = cost_sum(c->parameters, shape_elements(&p->shape));
     }
     for (uint32_t i = 0; i < s->stash.n; i++)
-        stash = plus(stash, value_bytes(g, s->stash.at[i]));
+        stash = cost_sum(stash, value_bytes(g, s->stash.at[i]));
     c->bytes_stash = stash;
     c->bytes_activation = list_bytes(g, &s->forward);
     c->flops_forward = list_flops(g, &s->forward);

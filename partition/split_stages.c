@@ -85,20 +85,15 @@ static void drop_outermost(Split *s)
 
 static void check_empty(const Split *s)
 {
-    const Graph *g = s->g;
+    const Cut *cut = s->cut.at;
     for (uint32_t k = 0; k <= s->cut.n; k++) {
-        if (is_stage(s, k))
-            continue;
-        if (k == 0)
-            diag_fatal(EXIT_USAGE, WHERE_FILE(g->file),
-                       "stage 0 would be empty: nothing is computed before %s", s->cut.at[0].text);
-        if (k == s->cut.n)
-            diag_fatal(EXIT_USAGE, WHERE_FILE(g->file),
-                       "stage %u would be empty: nothing is computed after %s", k,
-                       s->cut.at[k - 1].text);
-        diag_fatal(EXIT_USAGE, WHERE_FILE(g->file),
-                   "stage %u would be empty: nothing is computed between %s and %s", k,
-                   s->cut.at[k - 1].text, s->cut.at[k].text);
+        const char *where = k == 0          ? arena_printf(s->a, "before %s", cut[0].text)
+                            : k == s->cut.n ? arena_printf(s->a, "after %s", cut[k - 1].text)
+                                            : arena_printf(s->a, "between %s and %s",
+                                                           cut[k - 1].text, cut[k].text);
+        if (!is_stage(s, k))
+            diag_fatal(EXIT_USAGE, WHERE_FILE(s->g->file),
+                       "stage %u would be empty: nothing is computed %s", k, where);
     }
 }
 

@@ -13,6 +13,12 @@ static int64_t times(int64_t a, int64_t b)
     return __builtin_mul_overflow(a, b, &r) ? INT64_MAX : r;
 }
 
+int64_t cost_sum(int64_t a, int64_t b)
+{
+    int64_t r;
+    return __builtin_add_overflow(a, b, &r) ? INT64_MAX : r;
+}
+
 int64_t value_bytes(const Graph *g, ValueId v)
 {
     const Value *x = val(g, v);

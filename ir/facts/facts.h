@@ -141,6 +141,7 @@ bool *flow_pure(const Graph *g, Arena *a);
 int64_t cost_flops(const Graph *g, NodeId n);
 /* bytes that each member along an axis of the mesh sends in an operation between them */
 int64_t cost_sent(const Graph *g, const Node *n);
+int64_t cost_sum(int64_t a, int64_t b); /* at most INT64_MAX, of a hostile model too */
 int64_t value_bytes(const Graph *g, ValueId v);
 int64_t node_bytes(const Graph *g, const Node *n); /* of its results */
 

@@ -61,12 +61,6 @@ static uint32_t module_at(Tree *t, const char *scope)
     return at;
 }
 
-static int64_t plus(int64_t a, int64_t b)
-{
-    int64_t r;
-    return __builtin_add_overflow(a, b, &r) ? INT64_MAX : r;
-}
-
 static bool is_flat(const Graph *g, const bool *live)
 {
     for (NodeId n = 0; n < g->node.n; n++) {
@@ -116,17 +110,17 @@ static void count(Tree *t)
         uint32_t at = t->flat ? module_of_node(t, x) : module_at(t, scope ? scope : "");
         Module *m = &t->module.at[at];
         m->nodes++;
-        m->flops = plus(m->flops, cost_flops(g, n));
+        m->flops = cost_sum(m->flops, cost_flops(g, n));
         if (x->origin < g->origin.n)
             t->of_origin[x->origin] = at;
         for (uint32_t i = 0; i < x->nout && !op_is_view(x->op); i++)
-            m->bytes = plus(m->bytes, value_bytes(g, x->out[i]));
+            m->bytes = cost_sum(m->bytes, value_bytes(g, x->out[i]));
         for (uint32_t i = 0; i < x->nin; i++) {
             const Value *v = val(g, x->in[i]);
             if (v->kind != V_PARAM || counted[v->param] || g->param.at[v->param].stat)
                 continue;
             counted[v->param] = true;
-            m->parameters = plus(m->parameters, shape_elements(&v->shape));
+            m->parameters = cost_sum(m->parameters, shape_elements(&v->shape));
         }
     }
 }
@@ -138,7 +132,7 @@ static void count_sent(Tree *t, const Graph *g, const Ids *list)
         const Node *x = &g->node.at[list->at[i]];
         Module *m = &t->module.at[x->origin < t->g->origin.n ? t->of_origin[x->origin] : 0];
         if (op_is_collective(x->op))
-            m->sent = plus(m->sent, cost_sent(g, x));
+            m->sent = cost_sum(m->sent, cost_sent(g, x));
     }
 }
 
@@ -149,10 +143,10 @@ static void add_up(Tree *t)
     for (uint32_t i = t->module.n; i-- > 1;) {
         Module *m = &t->module.at[i], *up = &t->module.at[m->parent];
         up->nodes += m->nodes;
-        up->parameters = plus(up->parameters, m->parameters);
-        up->flops = plus(up->flops, m->flops);
-        up->bytes = plus(up->bytes, m->bytes);
-        up->sent = plus(up->sent, m->sent);
+        up->parameters = cost_sum(up->parameters, m->parameters);
+        up->flops = cost_sum(up->flops, m->flops);
+        up->bytes = cost_sum(up->bytes, m->bytes);
+        up->sent = cost_sum(up->sent, m->sent);
     }
 }
 
