@@ -165,6 +165,14 @@ ValueId g_pad(Graph *g, ValueId x, const int64_t *begin, const int64_t *end, int
         (Attr){.n = dims(g, x)->rank, .begin = begin, .end = end, .mode = mode, .value = v});
 }
 
+ValueId g_only_there(Graph *g, ValueId there, int dim, ValueId x, double otherwise)
+{
+    Shape line = {.rank = dims(g, x)->rank};
+    for (int d = 0; d < line.rank; d++)
+        line.d[d] = d == dim ? dims(g, there)->d[0] : 1;
+    return g_where(g, g_reshape(g, there, &line), x, g_like(g, x, otherwise));
+}
+
 ValueId g_gather(Graph *g, ValueId x, ValueId index, int axis)
 {
     return graph_node(g, OP_Gather, 2, (ValueId[]){x, index}, (Attr){.axis = axis});

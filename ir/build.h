@@ -52,6 +52,8 @@ ValueId g_matmul(Graph *g, ValueId x, ValueId y);
 ValueId g_matmul_wide(Graph *g, ValueId x, ValueId y);
 /* of f32, it stays so in a graph that computes in half precision */
 ValueId g_matmul_single(Graph *g, ValueId x, ValueId y);
+/* x where the line `there' along dim is true, a number elsewhere */
+ValueId g_only_there(Graph *g, ValueId there, int dim, ValueId x, double otherwise);
 ValueId g_gather(Graph *g, ValueId x, ValueId index, int axis);
 ValueId g_softmax(Graph *g, ValueId x, int axis);
 ValueId g_log_softmax(Graph *g, ValueId x, int axis);

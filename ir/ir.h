@@ -160,6 +160,8 @@ bool op_lifts(Op op);     /* LIFTS, or elementwise; its attributes then: attr_li
 typedef enum { CAST_half, CAST_single, CAST_widest } OpCast;
 OpCast op_cast(Op op);                                  /* the AUTO column */
 static inline bool op_is_product(Op op) { return op_cast(op) == CAST_half; }
+/* where operand i is 0, it or its derivative is not finite */
+bool op_is_singular(Op op, uint32_t i);
 bool op_is_pure(Op op);                                 /* equal operands give equal results */
 /* folded if its operands are constant */
 bool op_folds(Op op);

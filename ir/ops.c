@@ -91,6 +91,11 @@ bool op_is_plain(Op op) { return rows[op].flags & PLAIN; }
 bool op_lifts(Op op) { return rows[op].flags & LIFTS || (op_is_map(op) && op_is_pure(op)); }
 bool op_is_arithmetic(Op op) { return rows[op].flags & ARITHMETIC; }
 OpCast op_cast(Op op) { return rows[op].cast; }
+bool op_is_singular(Op op, uint32_t i)
+{
+    return op == OP_Div ? i == 1
+                        : op == OP_Reciprocal || op == OP_Log || op == OP_Sqrt || op == OP_Pow;
+}
 bool op_is_pure(Op op) { return rows[op].flags & PURE; }
 
 bool op_folds(Op op) { return rows[op].flags & FOLDS; }

@@ -42,12 +42,6 @@ static Ragged operand(const ImportState *s, const Import *im)
     return *r;
 }
 
-/* Of what is not finite at 0, neither are the zeros behind the places that are there: ones. */
-static bool is_singular(Op op)
-{
-    return op == OP_Div || op == OP_Reciprocal || op == OP_Log || op == OP_Sqrt || op == OP_Pow;
-}
-
 /* Where one operand is packed, all are. */
 static ValueId *packed_operands(ImportState *s, const Import *im, Ragged *was)
 {
@@ -63,8 +57,7 @@ static ValueId *packed_operands(ImportState *s, const Import *im, Ragged *was)
             continue;
         if (!r->packed)
             in[i] = ragged_pack(s, OP_Pack, in[i], r->mask, r->dim);
-        if (is_singular(im->op) && (im->op != OP_Div || i == 1) &&
-            dtype_is_float(low_dtype(im->g, in[i])))
+        if (op_is_singular(im->op, i) && dtype_is_float(low_dtype(im->g, in[i])))
             in[i] = ragged_only_there(s, r, in[i], 1);
     }
     return in;

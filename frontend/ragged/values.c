@@ -56,12 +56,7 @@ ValueId ragged_in_order(ImportState *s, ValueId v)
 
 ValueId ragged_only_there(ImportState *s, const Ragged *r, ValueId x, double otherwise)
 {
-    Graph *g = s->g;
-    Shape line = {.rank = low_shape(g, x).rank};
-    for (int d = 0; d < line.rank; d++)
-        line.d[d] = d == r->dim ? low_shape(g, r->mask).d[0] : 1;
-    ValueId is = g_reshape(g, ragged_packed(s, r->mask), &line);
-    return g_where(g, is, x, g_like(g, x, otherwise));
+    return g_only_there(s->g, ragged_packed(s, r->mask), r->dim, x, otherwise);
 }
 
 ValueId ragged_fitted(ImportState *s, const Import *im, int input, int dim, ValueId mask)

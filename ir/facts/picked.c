@@ -215,15 +215,6 @@ static ValueId packed(Picked *p, Op op, ValueId x, int64_t axis)
     return graph_node(p->g, op, 2, (ValueId[]){x, p->mask}, (Attr){.axis = axis});
 }
 
-/* Behind the rows that are there, `otherwise`. */
-static ValueId only_there(const Picked *p, ValueId x, double otherwise)
-{
-    Shape line = val(p->g, x)->shape;
-    for (int d = 1; d < line.rank; d++)
-        line.d[d] = 1;
-    return g_where(p->g, g_reshape(p->g, p->there, &line), x, g_like(p->g, x, otherwise));
-}
-
 static ValueId operand(Picked *p, const Node *n, const SpreadWay *w, uint32_t i)
 {
     const ValueId v = n->in[i];
@@ -269,13 +260,6 @@ static ValueId product(Picked *p, const Node *n, ValueId x, ValueId y, uint32_t 
     return at ? all : turned(g, all);
 }
 
-/* Of what is not finite at 0, neither are the zeros behind the rows that are there. */
-static bool is_singular(Op op, uint32_t i)
-{
-    return op == OP_Div ? i == 1
-                        : op == OP_Reciprocal || op == OP_Log || op == OP_Sqrt || op == OP_Pow;
-}
-
 static void node_of_rows(Picked *p, const Node *n, const SpreadWay *w)
 {
     Graph *g = p->g;
@@ -292,16 +276,16 @@ static void node_of_rows(Picked *p, const Node *n, const SpreadWay *w)
         const bool entry = p->kind[n->in[i]] == ENTRIES;
         if (entry && !op_is_map(n->op))
             in[i] = g_expand(g, in[i], &val(g, n->in[i])->shape);
-        else if (!entry && w->in[i].dim == 0 && is_singular(n->op, i) &&
+        else if (!entry && w->in[i].dim == 0 && op_is_singular(n->op, i) &&
                  dtype_is_float(val(g, in[i])->dtype))
-            in[i] = only_there(p, in[i], 1);
+            in[i] = g_only_there(g, p->there, 0, in[i], 1);
     }
     const ValueId first = graph_node(g, n->op, n->nin, in, n->attr);
     for (uint32_t i = 0; i < n->nout; i++) {
         const ValueId y = graph_out(g, first, i);
         const bool zeros = op_is_view(n->op) || n->op == OP_Slice || n->op == OP_Split ||
                            !dtype_is_float(val(g, y)->dtype);
-        set(p, n->out[i], zeros ? y : only_there(p, y, 0));
+        set(p, n->out[i], zeros ? y : g_only_there(g, p->there, 0, y, 0));
     }
 }
 
