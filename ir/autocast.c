@@ -25,8 +25,7 @@ typedef struct {
     const Dtype *was; /* by value */
     Ids *users;
     bool *is_output;
-    ValueId *cast[2]; /* by value: the same in the half type, in f32; NONE: not made */
-    uint32_t cap;
+    IdMap cast[2]; /* by value: the same in the half type, in f32 */
     bool *product; /* shows a product's result */
     bool *biased;  /* of a MatMul that only an addition of a bias reads */
     bool *ends;    /* a half is rounded here: not only what may carry it reads it */
@@ -54,18 +53,7 @@ static bool of_parameter(const Graph *g, ValueId v)
 
 static ValueId *known(Cast *c, ValueId v, Dtype t)
 {
-    if (v >= c->cap) {
-        uint32_t cap = 2 * v + 64;
-        for (int k = 0; k < 2; k++) {
-            ValueId *more = arena_array(c->a, ValueId, cap);
-            memset(more, 0xff, cap * sizeof *more);
-            if (c->cap)
-                memcpy(more, c->cast[k], c->cap * sizeof *more);
-            c->cast[k] = more;
-        }
-        c->cap = cap;
-    }
-    return &c->cast[t == DT_F32][v];
+    return idmap_at(c->a, &c->cast[t == DT_F32], v);
 }
 
 /* The view's node over another operand. */

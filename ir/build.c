@@ -170,7 +170,8 @@ ValueId g_only_there(Graph *g, ValueId there, int dim, ValueId x, double otherwi
     Shape line = {.rank = dims(g, x)->rank};
     for (int d = 0; d < line.rank; d++)
         line.d[d] = d == dim ? dims(g, there)->d[0] : 1;
-    return g_where(g, g_reshape(g, there, &line), x, g_like(g, x, otherwise));
+    const ValueId is = g_reshape(g, there, &line);
+    return g_where(g, is, x, g_like(g, x, otherwise));
 }
 
 ValueId g_gather(Graph *g, ValueId x, ValueId index, int axis)

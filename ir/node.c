@@ -61,7 +61,7 @@ ValueId graph_node(Graph *g, Op op, uint32_t nin, const ValueId *in, Attr attr)
     memcpy(d.in, in, nin * sizeof *in);
     d.dtype = d.nout <= FEW ? few_types : arena_array(g->arena, Dtype, d.nout);
     d.shape = d.nout <= FEW ? few_shapes : arena_array(g->arena, Shape, d.nout);
-    shape_infer(g, op, nin, d.in, &d.attr, d.nout, d.dtype, d.shape);
+    shape_infer(g, &d);
     ValueId same = simplify(g, &d);
     if (same == NONE)
         same = fold(g, &d);

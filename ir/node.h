@@ -6,7 +6,7 @@
 
 #include "ir.h"
 
-/* A node about to be made: operands already checked, results already typed. */
+/* A node about to be made: operands already checked; results are typed by shape_infer(). */
 typedef struct {
     Op op;
     uint32_t nin, nout;
@@ -21,10 +21,9 @@ typedef struct {
 Attr attr_own(Arena *a, Op op, const Attr *t);
 void attr_dump(Op op, const Attr *t, FILE *f);
 
-/* shape.c.  Output types of a core node from its operands and attributes; a mistake is a diag_fatal
- * at the origin. */
-void shape_infer(Graph *g, Op op, uint32_t nin, const ValueId *in, const Attr *attr, uint32_t nout,
-                 Dtype *dtype, Shape *shape);
+/* shape.c.  Fills in the draft's types and shapes, from its operands and attributes; a mistake is a
+ * diag_fatal at the origin. */
+void shape_infer(Graph *g, const Draft *d);
 
 /* simplify.c, fold.c.  Rewrites the draft's operands where that changes nothing but the cost;
    returns the value that the node would only repeat, or NONE. */

@@ -13,18 +13,17 @@ static ShapeFn *const shape_fn[OP_COUNT] = {
 #include "ops.def"
 };
 
-void shape_infer(Graph *g, Op op, uint32_t nin, const ValueId *in, const Attr *attr, uint32_t nout,
-                 Dtype *dtype, Shape *shape)
+void shape_infer(Graph *g, const Draft *d)
 {
-    Infer x = {g, op, nin, nout, in, attr, dtype, shape};
-    if (!shape_fn[op])
-        BUG("%s is not a core op", op_name(op));
-    shape_fn[op](&x);
-    for (uint32_t i = 0; i < nout; i++) {
+    Infer x = {g, d->op, d->nin, d->nout, d->in, &d->attr, d->dtype, d->shape};
+    if (!shape_fn[d->op])
+        BUG("%s is not a core op", op_name(d->op));
+    shape_fn[d->op](&x);
+    for (uint32_t i = 0; i < d->nout; i++) {
         int64_t n;
-        if (!shape_countable(&shape[i], &n))
+        if (!shape_countable(&d->shape[i], &n))
             infer_refuse(&x, -1, "the result's element count overflows: %s",
-                         shape_print(g->arena, dtype[i], &shape[i]));
+                         shape_print(g->arena, d->dtype[i], &d->shape[i]));
     }
 }
 
@@ -33,6 +32,6 @@ void graph_shapes(Graph *g, NodeId n, Dtype *type, Shape *shape)
     const Node *x = &g->node.at[n];
     uint32_t origin = g->cur_origin;
     g->cur_origin = x->origin;
-    shape_infer(g, x->op, x->nin, x->in, &x->attr, x->nout, type, shape);
+    shape_infer(g, &(Draft){x->op, x->nin, x->nout, x->in, x->attr, type, shape});
     g->cur_origin = origin;
 }

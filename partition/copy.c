@@ -5,11 +5,10 @@
  * node may be copied: functions of constants and integer inputs (masks, positions, rotary tables),
  * when their inputs are no more bytes than the result; views and transposes of parameters, always,
  * so that what crosses is the parameter, and half copies of parameters that train or not; and a
- * view, a Cast or a Concat, when its operands are fewer bytes or there anyway.  A cost per value
- * (bytes that must come in), computed in graph order over the cone of each demand: a shortest-path
- * cut, exact where cones do not share.  A node through which a gradient flows is moved, not copied,
- * and only where the order of the gradient's additions stays the same: bits must not depend on the
- * cut.
+ * view, a Cast or a Concat, when its operands are fewer bytes or there anyway.  A value costs the
+ * bytes that must come in for it, or for what it is made of: a shortest-path cut, exact where what
+ * two are made of is not the same.  A node through which a gradient flows is moved, not copied, and
+ * only where the order of the gradient's additions stays the same: bits must not depend on the cut.
  */
 #include <string.h>
 
@@ -18,7 +17,7 @@
 typedef struct Choice {
     int64_t cost; /* bytes that must come in for stage t to have the value */
     bool copy;    /* by making it there */
-    bool in_cone;
+    bool known;
 } Choice;
 
 /* By value: has a parameter that it is made of several uses, nodes that read more than parameters?
@@ -55,7 +54,6 @@ void recompute_classify(Build *b)
     b->of_params = flow_of_params(g, b->a);
     b->grad = flow_active(g, b->a, b->p->loss);
     b->choice = arena_array(b->a, Choice, g->value.n + 1);
-    b->wanted = arena_array(b->a, bool, g->node.n + 1);
     b->shared = find_shared(b);
 }
 
@@ -114,53 +112,33 @@ static int64_t leaf_cost(const Build *b, ValueId v, const bool *read, const Valu
     return value_bytes(graph_sized(b->g), v);
 }
 
-/* Fills b->choice for the cone of v: the values it is made of. */
-static void weigh(Build *b, uint32_t t, ValueId v, const bool *read, const ValueId *local)
+enum { DEEPEST = 1000 }; /* nodes behind one another that may be copied */
+
+/* The cost of v, with b->choice for it and for what it is made of. */
+static int64_t weigh(Build *b, uint32_t t, ValueId v, const bool *read, const ValueId *local,
+                     int depth)
 {
-    const Graph *g = b->g;
-    Choice *choice = b->choice;
-    NodeId top = val(g, v)->node, low = top;
-    memset(choice, 0, b->values * sizeof *choice);
-    choice[v].in_cone = true;
-    for (NodeId n = top + 1; n-- > 0 && n + 1 > low;) {
-        const Node *x = &g->node.at[n];
-        bool in = false;
-        for (uint32_t i = 0; i < x->nout; i++)
-            in |= choice[x->out[i]].in_cone;
-        bool open = in && local[x->out[0]] == NONE && kind_of(b, n, t) != STAYS;
-        for (uint32_t i = 0; open && i < x->nin; i++) {
-            const Value *o = val(g, x->in[i]);
-            choice[x->in[i]].in_cone = true;
-            if (o->kind == V_NODE && o->node < low)
-                low = o->node;
-        }
+    const Value *x = val(b->g, v);
+    Choice *c = &b->choice[v];
+    if (x->kind != V_NODE)
+        return leaf_cost(b, v, read, local);
+    if (c->known || local[v] != NONE)
+        return c->cost;
+    const Node *n = &b->g->node.at[x->node];
+    const Kind kind = depth == DEEPEST ? STAYS : kind_of(b, x->node, t);
+    const int64_t sent = value_bytes(graph_sized(b->g), v);
+    int64_t made = 0;
+    for (uint32_t i = 0; i < n->nin && kind != STAYS; i++) {
+        bool before = false;
+        for (uint32_t k = 0; k < i; k++)
+            before |= n->in[k] == n->in[i];
+        made += before ? 0 : weigh(b, t, n->in[i], read, local, depth + 1);
     }
-    for (NodeId n = low; n <= top; n++) {
-        const Node *x = &g->node.at[n];
-        bool in = false;
-        for (uint32_t i = 0; i < x->nout; i++)
-            in |= choice[x->out[i]].in_cone;
-        if (!in)
-            continue;
-        Kind kind = kind_of(b, n, t);
-        int64_t made = 0;
-        for (uint32_t i = 0; i < x->nin && kind != STAYS; i++) {
-            bool before = false;
-            for (uint32_t k = 0; k < i; k++)
-                before |= x->in[k] == x->in[i];
-            if (!before)
-                made += val(g, x->in[i])->kind == V_NODE ? choice[x->in[i]].cost
-                                                         : leaf_cost(b, x->in[i], read, local);
-        }
-        for (uint32_t i = 0; i < x->nout; i++) {
-            Choice *c = &choice[x->out[i]];
-            int64_t sent = local[x->out[i]] != NONE ? 0 : value_bytes(graph_sized(g), x->out[i]);
-            c->copy = local[x->out[i]] == NONE &&
-                      (kind == COPY || (kind == COPY_IF_NO_LARGER && made <= sent) ||
-                       (kind == COPY_IF_SMALLER && made < sent));
-            c->cost = !c->copy ? sent : kind == COPY ? 0 : made;
-        }
-    }
+    *c = (Choice){.known = true};
+    c->copy = kind == COPY || (kind == COPY_IF_NO_LARGER && made <= sent) ||
+              (kind == COPY_IF_SMALLER && made < sent);
+    c->cost = !c->copy ? sent : kind == COPY ? 0 : made;
+    return c->cost;
 }
 
 static void copy_node(Build *b, NodeId n, uint32_t t, ValueId *local)
@@ -194,38 +172,20 @@ static void send(Build *b, ValueId v, ValueId *local)
     b->needed[v] = true;
 }
 
-/* Carries out the choice for v: copies in graph order, what they read sent or copied before. */
+/* Carries out the choice for v: what a copy reads is sent or copied before. */
 static void carry_out(Build *b, uint32_t t, ValueId v, bool *read, ValueId *local)
 {
-    const Graph *g = b->g;
-    const Choice *choice = b->choice;
-    if (!choice[v].copy) {
+    const Value *x = val(b->g, v);
+    const NodeId n = x->node;
+    if (x->kind != V_NODE)
+        read[v] = true;
+    else if (local[v] == NONE && !b->choice[v].copy)
         send(b, v, local);
-        return;
+    else if (local[v] == NONE) {
+        for (uint32_t i = 0; i < b->g->node.at[n].nin; i++)
+            carry_out(b, t, b->g->node.at[n].in[i], read, local);
+        copy_node(b, n, t, local);
     }
-    NodeId top = val(g, v)->node, low = top;
-    bool *wanted = b->wanted;
-    memset(wanted, 0, (top + 1) * sizeof *wanted);
-    wanted[top] = true;
-    for (NodeId n = top + 1; n-- > 0 && n + 1 > low;) {
-        const Node *x = &g->node.at[n];
-        for (uint32_t i = 0; wanted[n] && i < x->nin; i++) {
-            const Value *o = val(g, x->in[i]);
-            if (o->kind != V_NODE)
-                read[x->in[i]] = true;
-            else if (local[x->in[i]] == NONE) {
-                if (choice[x->in[i]].copy)
-                    wanted[o->node] = true;
-                else
-                    send(b, x->in[i], local);
-            }
-            if (o->kind == V_NODE && o->node < low)
-                low = o->node;
-        }
-    }
-    for (NodeId n = low; n <= top; n++)
-        if (wanted[n])
-            copy_node(b, n, t, local);
 }
 
 void recompute_decide(Build *b, uint32_t t, const Ids *demands, bool *read, ValueId *local)
@@ -239,7 +199,8 @@ void recompute_decide(Build *b, uint32_t t, const Ids *demands, bool *read, Valu
         ValueId v = demands->at[i];
         if (local[v] != NONE)
             continue;
-        weigh(b, t, v, read, local);
+        memset(b->choice, 0, b->values * sizeof *b->choice);
+        (void)weigh(b, t, v, read, local, 0);
         carry_out(b, t, v, read, local);
     }
 }

@@ -12,23 +12,6 @@
 
 #include "partition.h"
 
-/* Values that are not the same in all microbatches. */
-static bool *varying(const Graph *g, const bool *live)
-{
-    bool *is = arena_array(g->arena, bool, g->value.n + 1);
-    for (uint32_t i = 0; i < g->input.n; i++)
-        is[g->input.at[i]] = val(g, g->input.at[i])->batch != BATCH_NONE;
-    for (NodeId n = 0; n < g->node.n; n++) {
-        const Node *x = &g->node.at[n];
-        bool any = false;
-        for (uint32_t i = 0; i < x->nin && live[n]; i++)
-            any |= is[x->in[i]];
-        for (uint32_t i = 0; i < x->nout; i++)
-            is[x->out[i]] = any;
-    }
-    return is;
-}
-
 /* Rows each of which is a sample's alone. */
 static bool has_rows(const Graph *g, const BatchNotes *notes, const Node *n)
 {
@@ -115,7 +98,7 @@ static void check_mixes(const Graph *g, const BatchNotes *notes, const bool *par
 bool *loss_part(Graph *g, const Loss *l, const BatchNotes *notes)
 {
     bool *part = arena_array(g->arena, bool, g->node.n + 1);
-    const bool *live = graph_needed(g, g->arena, l->loss), *varies = varying(g, live);
+    const bool *live = graph_needed(g, g->arena, l->loss), *varies = flow_of_rows(g, g->arena);
     if (l->origin == NONE) {
         find_tail(g, notes, live, varies, part);
         check_mixes(g, notes, part);

@@ -29,8 +29,7 @@ typedef struct {
     bool *grad;            /* a gradient may flow through it */
     bool *shared;          /* of_params: of parameters with several uses */
     Ids *users;            /* live nodes that read it */
-    struct Choice *choice; /* copy.c: scratch by value, and by node */
-    bool *wanted;
+    struct Choice *choice; /* copy.c: scratch by value */
 } Build;
 
 /* copy.c */

@@ -127,13 +127,15 @@ int *body_rows(Graph *body, const int *input, Arena *a);
    constants only, by members together as well.  Each stage that reads such a value computes it, so
    a use of a parameter is another node that reads it, or reads such a value: neither a cut nor the
    number of members changes the uses or their order.
-   flow_of_data[value]: whether it depends on an input.  flow_pure[value]: whether it is
+   flow_of_data[value]: whether it depends on an input; flow_of_rows[value]: on one that is not the
+   same in all microbatches.  flow_pure[value]: whether it is
    computed from constants, frozen parameters and integer inputs alone. */
 void flow_params(const Graph *g, bool *active);
 void flow_through(const Graph *g, bool *active, const NodeId *list, uint32_t nodes);
 bool *flow_active(const Graph *g, Arena *a, ValueId loss);
 bool *flow_of_params(const Graph *g, Arena *a);
 bool *flow_of_data(const Graph *g, Arena *a);
+bool *flow_of_rows(const Graph *g, Arena *a);
 bool *flow_pure(const Graph *g, Arena *a);
 
 /* cost.c: a multiply-add counts as two operations, an elementwise operation as one per element, and

@@ -58,6 +58,11 @@ static bool *flow(const Graph *g, Arena *a, bool (*leaf)(const Graph *g, const V
 
 static bool is_data(const Graph *g, const Value *v) { return (void)g, v->kind == V_INPUT; }
 
+static bool is_rows(const Graph *g, const Value *v)
+{
+    return (void)g, v->kind == V_INPUT && v->batch != BATCH_NONE;
+}
+
 static bool is_still(const Graph *g, const Value *v)
 {
     const Param *p = v->kind == V_PARAM ? &g->param.at[v->param] : NULL;
@@ -73,5 +78,6 @@ static bool is_param(const Graph *g, const Value *v)
 static bool is_together(Op op) { return op_is_pure(op) || op_is_collective(op); }
 
 bool *flow_of_data(const Graph *g, Arena *a) { return flow(g, a, is_data, NULL); }
+bool *flow_of_rows(const Graph *g, Arena *a) { return flow(g, a, is_rows, NULL); }
 bool *flow_pure(const Graph *g, Arena *a) { return flow(g, a, is_still, op_is_pure); }
 bool *flow_of_params(const Graph *g, Arena *a) { return flow(g, a, is_param, is_together); }

@@ -69,16 +69,11 @@ const char *bytes_text(Arena *a, int64_t n)
 
 const char *join_names(Arena *a, const Names *names, const char *before, const char *between)
 {
-    size_t size = 1;
+    Text t = {.a = a};
     for (uint32_t i = 0; i < names->n; i++)
-        size += (names->at[i] ? strlen(names->at[i]) + strlen(before) : 4) + strlen(between);
-    char *text = arena_alloc(a, size), *at = text;
-    for (uint32_t i = 0; i < names->n; i++) {
-        size_t left = size - (size_t)(at - text);
-        at += snprintf(at, left, "%s%s%s", i ? between : "", names->at[i] ? before : "",
-                       names->at[i] ? names->at[i] : "None");
-    }
-    return text;
+        text_add(&t, "%s%s%s", i ? between : "", names->at[i] ? before : "",
+                 names->at[i] ? names->at[i] : "None");
+    return text_all(&t);
 }
 
 /* Three digits, in the unit that fits. */
