@@ -263,9 +263,9 @@ static void read_spec(Reading *r, uint32_t node, const Onnx__ShardingSpecProto *
 
 static void read_file(Reading *r, const Graph *g, Arena *a)
 {
-    const Onnx__ModelProto *m = g->model.at[0]->proto;
+    const Onnx__ModelProto *m = g->files.model.at[0]->proto;
     *r = (Reading){.a = a, .param.arena = a};
-    r->c = (Check){.a = a, .m = g->model.at[0], .g = g, .quiet = true};
+    r->c = (Check){.a = a, .m = g->files.model.at[0], .g = g, .quiet = true};
     r->named = m->n_configuration && read_name(g->arena, m->configuration[0]->name, &r->own) &&
                is_on(&r->own, m->configuration[0]->num_devices);
     for (int x = 0; x < MESH_AXES; x++)
@@ -273,7 +273,7 @@ static void read_file(Reading *r, const Graph *g, Arena *a)
             r->own.members[x] = r->own.chunks[x] = 1;
         else if (mesh_has(&r->own, (MeshAxis)x))
             add_axis(r, (MeshAxis)x, r->own.members[x], r->own.chunks[x]);
-    if (!m->n_configuration || g->model.n != 1)
+    if (!m->n_configuration || g->files.model.n != 1)
         return;
     r->c.configuration = m->configuration[0];
     for (uint32_t p = g->param.n; p-- > 0;)
@@ -402,7 +402,7 @@ bool annotate_follows(const Graph *g, const MeshPlans *plans, bool say)
     const char *first = NULL;
     Reading r;
     read_file(&r, g, a);
-    const Specs *s = r.said.n ? specs_open(a, g->model.at[0], &what) : NULL;
+    const Specs *s = r.said.n ? specs_open(a, g->files.model.at[0], &what) : NULL;
     for (uint32_t i = 0; i < r.said.n; i++) {
         const Said *x = &r.said.at[i];
         if ((say && x->param != NONE) || follows(&r, s, plans, x))

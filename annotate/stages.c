@@ -122,7 +122,7 @@ static void leave_out(const Model *m, uint32_t stages, uint32_t *stage)
 void annotate_stages(const Graph *g, const uint32_t *stage_of, uint32_t stages, uint32_t loss,
                      Annotations *to)
 {
-    const Model *m = g->model.at[0];
+    const Model *m = g->files.model.at[0];
     uint32_t *stage = arena_array(g->arena, uint32_t, m->graph->n_node + 1);
     memset(stage, 0xff, m->graph->n_node * sizeof *stage);
     from_graph(g, m, stage_of, loss, stage);

@@ -152,7 +152,7 @@ static void write_file(void *of)
 
 uint32_t annotate_write(const Graph *g, const Annotations *what, const char *path)
 {
-    File f = {.a = g->arena, .m = g->model.at[0], .what = what, .path = path};
+    File f = {.a = g->arena, .m = g->files.model.at[0], .what = what, .path = path};
     f.files.arena = g->arena;
     check_place(&f, path);
     f.specs = specs_open(f.a, f.m, what);

@@ -45,9 +45,9 @@ static bool *reached(const Pipe *p, Arena *a)
 /* What it is made of is listed among what does not train. */
 static void list_lost(Graph *g, uint32_t param)
 {
-    for (uint32_t i = 0; i < g->array.n; i++)
-        if (g->array.at[i].param == param)
-            g->array.at[i].trains = false;
+    for (uint32_t i = 0; i < g->files.array.n; i++)
+        if (g->files.array.at[i].param == param)
+            g->files.array.at[i].trains = false;
 }
 
 void reverse_unreached(const Pipe *p, NodeId end, bool frozen)

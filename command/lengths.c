@@ -182,7 +182,7 @@ NORETURN static void bad_range(const Graph *g, const Symbol *s, const char *why)
 
 void settle_lengths(Options *o, const Graph *g)
 {
-    const char *rows = g->rows_at.n ? g->rows_at.at[g->rows_by].name : NULL;
+    const char *rows = g->rows.at.n ? g->rows.at.at[g->rows.by].name : NULL;
     Lengths *l = &o->lengths;
     o->settled = true;
     for (uint32_t i = 0; i < o->range.n; i++) {

@@ -182,7 +182,7 @@ static State plan_read(PlanReader *r, PlanSize wanted, const PlanMesh *members,
 {
     State s =
         plan_twin(members ? plan_member(r, wanted, members) : &plan_whole(r, wanted)->whole, a);
-    s.graph->other = r->o->other;
+    s.graph->lengths.other = r->o->other;
     if (split) {
         s.o->partition.split.n = s.o->partition.split.cap = 0;
         for (uint32_t i = 0; i < split->n; i++)

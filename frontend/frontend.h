@@ -50,7 +50,7 @@ void custom_read(CustomOps *ops, const char *path, Arena *a);
 typedef struct {
     CustomOps custom;
     Strings bind;                             /* "seq=128" */
-    struct GraphLeft *left; /* one of these dimensions has a range of sizes: Graph.left */
+    struct GraphLeft *left; /* one of these dimensions has a range of sizes: Graph.lengths.left */
     /* patterns (fnmatch) over parameter names */
     Strings freeze, train;
     /* patterns over names of values and nodes: no gradient passes */

@@ -65,16 +65,16 @@ static bool is_left(const Graph *g, const Draft *d, int64_t elements, bool large
 {
     const uint64_t what = (uint64_t)d->op << 8 | (uint64_t)d->shape[0].rank;
     uint32_t *left;
-    if (!g->left || elements <= MOST_EXPANDED_VARIED)
+    if (!g->lengths.left || elements <= MOST_EXPANDED_VARIED)
         return large;
-    left = idmap_at(g->left->arena, &g->left->of, what << 32 | g->cur_origin);
+    left = idmap_at(g->lengths.left->arena, &g->lengths.left->of, what << 32 | g->cur_origin);
     *left = large ? 0 : *left;
     return *left != NONE;
 }
 
 static bool worth_folding(const Graph *g, const Draft *d)
 {
-    int64_t in = 0, out = 0, most = g->left ? MOST_FOLDED_VARIED : MOST_FOLDED;
+    int64_t in = 0, out = 0, most = g->lengths.left ? MOST_FOLDED_VARIED : MOST_FOLDED;
     bool views = false, large = false;
     for (uint32_t i = 0; i < d->nin; i++) {
         int64_t n = shape_elements(&val(g, d->in[i])->shape);
@@ -87,11 +87,11 @@ static bool worth_folding(const Graph *g, const Draft *d)
     /* of the greatest length a shorter one is the begin, dimension by dimension */
     if (is_left(g, d, out, large || (out > most && out > in)))
         return false;
-    if (g->left && d->op == OP_Reshape && out > MOST_EXPANDED_VARIED &&
+    if (g->lengths.left && d->op == OP_Reshape && out > MOST_EXPANDED_VARIED &&
         !same_places(&val(g, d->in[0])->shape, &d->shape[0]))
         return false;
     if (d->op == OP_Expand || (views && op_is_view(d->op)))
-        return out <= (g->left ? MOST_EXPANDED_VARIED : MOST_EXPANDED);
+        return out <= (g->lengths.left ? MOST_EXPANDED_VARIED : MOST_EXPANDED);
     return true;
 }
 
@@ -106,7 +106,7 @@ static void note_apart(Graph *g, const Draft *d, const Tensor *in)
     for (int64_t i = 0; i < n; i++) {
         const int64_t by = element_int(in[0].dtype, in[0].data, x > 1 ? i : 0) -
                            element_int(in[1].dtype, in[1].data, y > 1 ? i : 0);
-        vec_push(g->arena, &g->apart, ((Apart){g->cur_origin, by}));
+        vec_push(g->arena, &g->lengths.apart, ((Apart){g->cur_origin, by}));
     }
 }
 
@@ -132,7 +132,7 @@ ValueId fold(Graph *g, const Draft *d)
     for (uint32_t i = 0; i < d->nout; i++)
         out[i] = (Tensor){d->dtype[i], d->shape[i], NULL};
     eval_node(g->arena, d->op, d->nin, in, &d->attr, d->nout, out);
-    if (g->left && d->op == OP_Equal)
+    if (g->lengths.left && d->op == OP_Equal)
         note_apart(g, d, in);
     ValueId first = NONE;
     for (uint32_t i = 0; i < d->nout; i++) {

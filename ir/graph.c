@@ -57,7 +57,7 @@ static const char *made_name(Graph *g)
 {
     for (;;) {
         char name[16];
-        snprintf(name, sizeof name, "%%%u", g->made_names++);
+        snprintf(name, sizeof name, "%%%u", g->numbers.names++);
         if (strmap_get(&g->by_name, name) == NONE)
             return arena_strdup(g->arena, name);
     }
@@ -192,8 +192,8 @@ Graph *graph_twin(const Graph *from, Arena *a)
     vec_own(a, &g->input);
     vec_own(a, &g->output);
     vec_own(a, &g->output_name);
-    vec_own(a, &g->model);
-    vec_own(a, &g->array);
+    vec_own(a, &g->files.model);
+    vec_own(a, &g->files.array);
     for (NodeId i = 0; i < g->node.n; i++) {
         Node *n = &g->node.at[i];
         n->in = own_ids(a, n->in, n->nin);

@@ -148,7 +148,6 @@ typedef struct Graph {
     VEC(Node) node;                                     /* in topological order, unless scheduled */
     VEC(Origin) origin;
     VEC(Param) param;
-    VEC(ArrayNote) array;                               /* of all files, in their order */
     VEC(StatUpdate) update;
     VEC(TripBound) trip_bound;
     VEC(NodeSpan) undivided;                            /* of each attention (facts/attention.h) */
@@ -164,36 +163,42 @@ typedef struct Graph {
     /* by axis of the mesh: the number of members, of which this is one's graph, and of chunks that
        divided values have; 1 and 1: not divided */
     struct { int members, chunks; } mesh[MESH_AXES];
-    /* where lengths vary, the same model with those of the first sample: what is kept, sent or
-       computed again is decided with its sizes (graph_sized).  NULL: this is it */
-    const struct Graph *other;
-    /* a dimension varies: --bind NAME=LEAST..MOST.  What is not folded, for it is too large, of all
-       graphs with other lengths (fold.c); NULL: none varies */
-    struct GraphLeft { Arena *arena; IdMap of; } *left;
-    /* ... and what was folded of Equal: the node's origin, how far apart its two numbers are */
-    VEC(Apart) apart;
-    /* members divide rows of a microbatch: a dimension of rows that is less than `batch' is a part
-     */
-    bool rows_divided;
+    struct {
+        /* where lengths vary, the same model with those of the first sample: what is kept, sent or
+           computed again is decided with its sizes (graph_sized).  NULL: this is it */
+        const struct Graph *other;
+        /* a dimension varies: --bind NAME=LEAST..MOST.  What is not folded, for it is too large, of
+           all graphs with other lengths (fold.c); NULL: none varies */
+        struct GraphLeft { Arena *arena; IdMap of; } *left;
+        /* ... and what was folded of Equal: the node's origin, how far apart its two numbers are */
+        VEC(Apart) apart;
+    } lengths;
+    struct {
+        /* candidates for their dimension, the likeliest first, and the one chosen (facts/rows.c);
+           if there are none: dimension 0 of inputs that have this many rows there */
+        VEC(RowsAt) at;
+        uint32_t by;
+        /* members divide rows of a microbatch: a dimension of rows that is less than `batch' is a
+           part */
+        bool divided;
+    } rows;
     /* memory is short: gathered values are gathered again in backward instead of kept */
     bool gathers_again;
-    /* candidates for the dimension of the rows, the likeliest first, and the one chosen
-       (facts/rows.c); if there are none: dimension 0 of inputs that have this many rows there */
-    VEC(RowsAt) rows_at;
-    uint32_t rows_by;
-    /* inputs that are constants, by --bind: "sr i64[] = 16000" */
-    VEC(const char *) bound;
+    struct {
+        uint64_t hash;                                  /* of their bytes of structure */
+        VEC(struct Model *) model;                      /* in order; import.c pushes them */
+        VEC(ArrayNote) array;                           /* of all of them, in their order */
+        VEC(const char *) bound; /* inputs that --bind makes constants: "sr i64[] = 16000" */
+    } files;
     uint32_t cur_origin;                                /* given to nodes that builders make */
     MeshAxis cur_mesh;                                  /* given to collectives, and Vary */
-    uint32_t made_names;
-    /* how many nodes draw random numbers so far; a node's number is its key in the generator */
-    int draw_count;
+    struct {
+        uint32_t names;                                 /* made up so far */
+        int draws; /* nodes that draw random numbers; a node's number is its key in the generator */
+    } numbers;
     /* stash_minimize has run: the stages' lists give the order; recomputed nodes have larger ids
        than their readers */
     bool scheduled;
-    uint64_t model_hash;                                /* of the file's bytes of structure */
-    /* the files, in order; import.c pushes them */
-    VEC(struct Model *) model;
 } Graph;
 
 /* the shape of the parameter in the file */
@@ -226,8 +231,8 @@ static inline uint32_t graph_pieces_along(const Graph *g, uint32_t along)
 /* the graph whose sizes decide what costs more */
 static inline const Graph *graph_sized(const Graph *g)
 {
-    return g->other && g->other->value.n >= g->value.n && g->other->node.n >= g->node.n ? g->other
-                                                                                       : g;
+    const Graph *x = g->lengths.other;
+    return x && x->value.n >= g->value.n && x->node.n >= g->node.n ? x : g;
 }
 
 static inline const Value *val(const Graph *g, ValueId v) { return &g->value.at[v]; }

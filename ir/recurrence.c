@@ -16,8 +16,8 @@ Graph *body_new(const Graph *g)
         b->origin.at[i].split_marker = false;
         b->origin.at[i].pipeline_stage = -1;
     }
-    b->model_hash = g->model_hash;
-    b->left = g->left;
+    b->files.hash = g->files.hash;
+    b->lengths.left = g->lengths.left;
     b->batch = g->batch;
     b->cur_origin = g->cur_origin;
     return b;

@@ -151,7 +151,7 @@ static ValueId divided_as(const Forms *f, Place p)
 static void divide_as(Member *m, Forms *f, Place p, ValueId part)
 {
     const Graph *g = &m->from;
-    m->g->rows_divided |=
+    m->g->rows.divided |=
         g->batch > 1 && p.groups == 1 && val(g, (ValueId)(f - m->forms))->batch == p.dim;
     vec_push(m->a, &f->divided, ((Divided){p, part}));
 }

@@ -51,9 +51,9 @@ void mesh_renewed(Graph *g, const Graph *from, const ValueId *is, const uint32_t
         const StatUpdate u = from->update.at[i];
         vec_push(g->arena, &g->update, ((StatUpdate){param[u.param], is[u.value]}));
     }
-    for (uint32_t i = 0; i < g->array.n; i++)
-        if (g->array.at[i].param != NONE)
-            g->array.at[i].param = param[g->array.at[i].param];
+    for (uint32_t i = 0; i < g->files.array.n; i++)
+        if (g->files.array.at[i].param != NONE)
+            g->files.array.at[i].param = param[g->files.array.at[i].param];
     for (uint32_t i = 0; i < n; i++)
         if (*keep[i] != NONE)
             *keep[i] = is[*keep[i]];

@@ -26,7 +26,7 @@ bool is_convolution(Op op) { return op == OP_Conv || op == OP_ConvTranspose; }
 const bool *rows_of_images(const Graph *g, Arena *a, const BatchNotes *notes, int chunks)
 {
     bool *is = arena_array(a, bool, g->value.n + 1), some = false;
-    if (g->left || notes->uneven.n || g->batch % chunks || !notes->outer)
+    if (g->lengths.left || notes->uneven.n || g->batch % chunks || !notes->outer)
         return NULL;
     for (NodeId id = 0; id < g->node.n; id++) {
         const Node *n = &g->node.at[id];

@@ -329,7 +329,7 @@ SpreadOf mesh_spread(const Graph *g, Arena *a, MeshAxis axis, int chunks, const 
     return (SpreadOf){.g = g,
                       .chunks = chunks,
                       .barred = rows_places(g, a, notes->outer),
-                      .uneven = !g->left,
+                      .uneven = !g->lengths.left,
                       .mirrors = axis != MESH_TENSOR};
 }
 

@@ -57,7 +57,7 @@ static void merge_option(Pipe *p, const char *text)
 static void note_sizes(const Graph *g)
 {
     enum { MOST = 8 };
-    const RowsAt *at = g->rows_at.n ? &g->rows_at.at[g->rows_by] : NULL;
+    const RowsAt *at = g->rows.at.n ? &g->rows.at.at[g->rows.by] : NULL;
     const char *list = "";
     uint32_t n = 0;
     for (uint32_t i = 0; at && i < at->n; i++) {

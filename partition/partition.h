@@ -88,7 +88,7 @@ void print_pipe_xml(const Pipe *p, FILE *f);
 /* dot.c: for Graphviz */
 void print_pipe_dot(const Pipe *p, FILE *f);
 /* ls.c: the module tree, joint: a member's, differentiated, for what members send (autodiff_joint);
-   a line for each entry of Graph.array */
+   a line for each entry of Graph.files.array */
 void print_ls(Graph *g, ValueId loss, const Pipe *joint, FILE *f);
 void print_parameters(const Graph *g, FILE *f);
 

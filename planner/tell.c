@@ -85,7 +85,7 @@ static void tell_lengths(const PlanOptions *o, Arena *a)
 static void model_words(const PlanOptions *o, const Graph *g, const char *mesh, long long rows,
                         Arena *a)
 {
-    const char *name = g->rows_at.n ? g->rows_at.at[g->rows_by].name : NULL,
+    const char *name = g->rows.at.n ? g->rows.at.at[g->rows.by].name : NULL,
                *bind = arena_printf(a, " --bind %s=", name ? name : ""),
                *at = name ? strstr(o->words, bind) : NULL, *value = at ? at + strlen(bind) : NULL;
     const size_t least = at && !strncmp(value, "1..", 3) ? 3 : 0,

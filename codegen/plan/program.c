@@ -157,7 +157,7 @@ PpPlan cg_program_table(const Pipe *p, const Lengths *l, Arena *a)
     const Graph *g = p->graph;
     int loss = loss_output(p);
     PpPlan plan = {.model = arena_strdup(a, p->model_name ? p->model_name : ""),
-                   .program.model_hash = g->model_hash,
+                   .program.model_hash = g->files.hash,
                    .rows = g->batch > 0 ? g->batch : 1,
                    .uneven.ok = p->uneven.n == 0,
                    .uneven.why = text_or_none(a, p->uneven.n ? p->uneven.at[0] : NULL),

@@ -184,7 +184,7 @@ static Draw draw_of(Kernel *k, ValueId x)
 {
     const Value *v = val(k->f->g, x);
     int64_t rows = k->f->g->batch;
-    if (k->f->g->rows_divided && v->batch >= 0 && v->shape.d[v->batch] < rows)
+    if (k->f->g->rows.divided && v->batch >= 0 && v->shape.d[v->batch] < rows)
         rows = v->shape.d[v->batch];
     bool batched = v->batch >= 0 && rows > 0 && v->shape.d[v->batch] % rows == 0;
     int b = batched ? v->batch : 0;

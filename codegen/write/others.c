@@ -166,17 +166,18 @@ static bool may_be_zero(const Lengths *l, const Polynomial *p)
 static void check_apart(const Lengths *l)
 {
     const Graph *g = l->imported[0];
-    for (uint32_t i = 0; i < g->apart.n; i++) {
+    for (uint32_t i = 0; i < g->lengths.apart.n; i++) {
         int64_t by[SAMPLES];
         Polynomial p;
         bool known = true;
         for (int k = 0; k < l->n && known; k++) {
-            const Graph *x = l->imported[k];
-            known = i < x->apart.n && x->apart.at[i].origin == g->apart.at[i].origin;
-            by[k] = known ? x->apart.at[i].by : 0;
+            const Apart *at = l->imported[k]->lengths.apart.at;
+            known = i < l->imported[k]->lengths.apart.n &&
+                    at[i].origin == g->lengths.apart.at[i].origin;
+            by[k] = known ? at[i].by : 0;
         }
         if (known && cg_fit(l, by, &p) && p.degree > 0 && may_be_zero(l, &p))
-            lengths_refuse(l, graph_where(g, g->apart.at[i].origin, -1),
+            lengths_refuse(l, graph_where(g, g->lengths.apart.at[i].origin, -1),
                            "what it compares is equal with some length, with which the model may "
                            "be another one");
     }

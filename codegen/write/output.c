@@ -159,16 +159,16 @@ static void write_skeletons(Pipe *p, OutsideFile *outside, const char *dir)
 {
     Arena *a = p->graph->arena;
     uint32_t n = 0;
-    for (uint32_t i = 0; i < p->graph->model.n; i++) {
+    for (uint32_t i = 0; i < p->graph->files.model.n; i++) {
         bool again = false;
         for (uint32_t j = 0; j < i; j++)
-            again |= p->graph->model.at[j] == p->graph->model.at[i];
+            again |= p->graph->files.model.at[j] == p->graph->files.model.at[i];
         if (again)
             continue;
         const char *name = n ? arena_printf(a, "model%u.skeleton", n) : "model.skeleton";
         n++;
         FILE *f = create(a, dir, name);
-        skeleton_write(p->graph, p->graph->model.at[i], name, outside, f);
+        skeleton_write(p->graph, p->graph->files.model.at[i], name, outside, f);
         finish(a, f, dir, name);
     }
 }

@@ -92,8 +92,8 @@ static const char *inputs_text(const Pipe *p)
         if (v->batch >= 0)
             text_add(&all, " a row, along %d", v->batch);
     }
-    for (uint32_t i = 0; i < g->bound.n; i++)
-        text_add(&all, "%s%s", all.n ? ", " : "", g->bound.at[i]);
+    for (uint32_t i = 0; i < g->files.bound.n; i++)
+        text_add(&all, "%s%s", all.n ? ", " : "", g->files.bound.at[i]);
     return text_all(&all);
 }
 

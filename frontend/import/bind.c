@@ -184,7 +184,7 @@ ValueId bind_value(ImportState *s, const char *name, Dtype declared, const Shape
     if (!read_value(declared, text, &t))
         diag_fatal(EXIT_USAGE, w, "--bind %s: '%s' is not a value of type %s", option, text, type);
     bind_add(&all->value, g->arena, name);
-    vec_push(g->arena, &g->bound,
+    vec_push(g->arena, &g->files.bound,
              arena_printf(g->arena, "%s %s = %s", diag_escape(g->arena, name), type,
                           diag_escape(g->arena, text)));
     return graph_const(g, strmap_get(&g->by_name, name) == NONE ? name : NULL, t);

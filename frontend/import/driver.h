@@ -102,7 +102,7 @@ void bind_check(const ImportOptions *opt, const Binds *all);
 /* inputs.c.  fed: what the inputs read instead of data, by position; NONE: the target of a loss
  * model, made here and put there. */
 void import_bind_inputs(ImportState *s, Ids *fed, Binds *all);
-/* rows.c: Graph.rows_at, and the first of them */
+/* rows.c: Graph.rows.at, and the first of them */
 void import_find_rows(ImportState *s, const Binds *all);
 
 #endif

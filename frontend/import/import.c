@@ -431,7 +431,7 @@ static bool first_use(Model *const *model, uint32_t i)
 static Graph *import_all(Arena *a, uint32_t n, const char *const *path, const ImportOptions *opt)
 {
     Graph *g = graph_new(a, path[0]);
-    g->left = opt->left;
+    g->lengths.left = opt->left;
     Model **model = arena_array(a, Model *, n);
     Params **params = arena_array(a, Params *, n);
     Binds all = {.dimension.seen.arena = a, .value.seen.arena = a};
@@ -453,8 +453,8 @@ static Graph *import_all(Arena *a, uint32_t n, const char *const *path, const Im
                 param_report(params[i]);
             stop_assign(stops, model[i], &model[i]->node);
         }
-        vec_push(a, &g->model, model[i]);
-        g->model_hash = hash_value(g->model_hash, model[i]->wire.hash);
+        vec_push(a, &g->files.model, model[i]);
+        g->files.hash = hash_value(g->files.hash, model[i]->wire.hash);
         ImportState s = {.g = g,
                          .m = model[i],
                          .params = params[i],

@@ -1,7 +1,7 @@
 /*
  * rows.c - which dimension of the inputs may hold the rows (the batch).
  *
- * In: the inputs' shapes and what the file calls their dimensions.  Out: Graph.rows_at, the
+ * In: the inputs' shapes and what the file calls their dimensions.  Out: Graph.rows.at, the
  * likeliest first, whose rows the graph has from here on; which of them it is, facts/rows.c tells
  * from what the model computes.
  *
@@ -266,7 +266,7 @@ void import_find_rows(ImportState *s, const Binds *all)
             r.list.at[k - 1] = c;
         }
     for (uint32_t i = 0; i < r.list.n && i < MOST; i++)
-        vec_push(g->arena, &g->rows_at, rows_at(&r, &r.list.at[i]));
-    if (g->rows_at.n)
-        g->batch = g->rows_at.at[0].rows;
+        vec_push(g->arena, &g->rows.at, rows_at(&r, &r.list.at[i]));
+    if (g->rows.at.n)
+        g->batch = g->rows.at.at[0].rows;
 }

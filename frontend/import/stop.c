@@ -87,8 +87,8 @@ void stop_check(const Stops *t, const Graph *g)
                     "--stop-gradient %s: this is a parameter, not a value that a node computes",
                     pattern);
             }
-        for (uint32_t k = 0; k < g->model.n; k++)
-            collect_names(g->arena, g->model.at[k], &name);
+        for (uint32_t k = 0; k < g->files.model.n; k++)
+            collect_names(g->arena, g->files.model.at[k], &name);
         diag_meant(pattern, name.at, name.n);
         diag_fatal(EXIT_USAGE, WHERE_FILE(g->file),
                    "--stop-gradient %s: no value or node has that name", pattern);

@@ -147,8 +147,8 @@ static void rest(const void *at, size_t size)
 
 void models_rest(const Graph *g)
 {
-    for (uint32_t i = 0; i < g->model.n; i++) {
-        const Model *m = g->model.at[i];
+    for (uint32_t i = 0; i < g->files.model.n; i++) {
+        const Model *m = g->files.model.at[i];
         rest(m->at, m->size);
         for (uint32_t k = 0; k < m->external.file.n; k++)
             rest(m->external.file.at[k].at, (size_t)m->external.file.at[k].size);

@@ -299,7 +299,7 @@ static ValueId all_true(Graph *g, ValueId x, Dtype t)
 static ValueId drop(const Import *im, ValueId x, double ratio, ValueId *y)
 {
     Graph *g = im->g;
-    ValueId d = graph_node(g, OP_Dropout, 1, &x, (Attr){.ratio = ratio, .key = g->draw_count++});
+    ValueId d = graph_node(g, OP_Dropout, 1, &x, (Attr){.ratio = ratio, .key = g->numbers.draws++});
     ValueId in[2] = {d, x};
     *y = graph_node(g, OP_Phase, 2, in, (Attr){0});
     return d;

@@ -24,7 +24,7 @@ static ValueId draw(const Import *im, ValueId like, Dtype t, int number)
 {
     Graph *g = im->g;
     int64_t seed = seed_of(im);
-    Attr at = {.to = t, .key = seed ? number : g->draw_count++, .seed = seed};
+    Attr at = {.to = t, .key = seed ? number : g->numbers.draws++, .seed = seed};
     return graph_node(g, OP_Random, 1, &like, at);
 }
 

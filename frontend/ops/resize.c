@@ -302,7 +302,7 @@ void import_resize(Import *im)
         const Axis *a = &axis[d];
         bool whole = a->roi[0] == 0 && a->roi[1] == 1;
         /* where lengths vary this may be one size of many, and has the operations of all */
-        bool one_of_many = im->g->left && d >= 2 && m.interp != NEAREST;
+        bool one_of_many = im->g->lengths.left && d >= 2 && m.interp != NEAREST;
         if (a->in == a->out && fabs(a->scale - 1) < 1e-9 && (m.coord != TF_CROP || whole) &&
             !one_of_many)
             continue;

@@ -153,7 +153,7 @@ void param_assign(Params *p, RawNodes *list);
  * result of param_enter to param_leave. */
 StrMap param_enter(Params *p, const RawNode *n);
 void param_leave(Params *p, StrMap before);
-/* report.c: warns of what will not train, and fills Graph.array */
+/* report.c: warns of what will not train, and fills Graph.files.array */
 void param_report(Params *p);
 /* report.c: warns of what is true of a list's members, "what: a, b and 7 more", with a hint or NULL
  */

@@ -1,7 +1,7 @@
 /*
  * report.c - what is said of a model's parameters: one warning a kind of what an export lost, and
- * the list of all arrays of floats (Graph.array), each with why it trains or does not, and the
- * names of tied ones.
+ * the list of all arrays of floats (Graph.files.array), each with why it trains or does not, and
+ * the names of tied ones.
  */
 #include <string.h>
 
@@ -233,7 +233,7 @@ static void list(Params *p)
             if (g->param.at[k].initializer && !strcmp(g->param.at[k].initializer, t->name)) {
                 ArrayNote a = note_of_param(p, k, t);
                 a.as = strcmp(a.name, t->name) ? t->name : NULL;
-                vec_push(g->arena, &g->array, a);
+                vec_push(g->arena, &g->files.array, a);
                 *strmap_at(&seen, g->param.at[k].name) = own = true;
             }
         if (own)
@@ -246,11 +246,11 @@ static void list(Params *p)
         } else {
             a.why = p->has_signature ? signature_says(p, t) : why_not(p, t);
         }
-        vec_push(g->arena, &g->array, a);
+        vec_push(g->arena, &g->files.array, a);
     }
     for (uint32_t k = p->first_param; k < g->param.n; k++)
         if (strmap_get(&seen, g->param.at[k].name) == NONE)
-            vec_push(g->arena, &g->array, note_of_param(p, k, NULL));
+            vec_push(g->arena, &g->files.array, note_of_param(p, k, NULL));
 }
 
 /* Names of the exporter's list that are other names of a parameter. */

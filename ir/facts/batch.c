@@ -22,7 +22,7 @@
 static void tag_inputs(Batch *b)
 {
     Graph *g = b->g;
-    const RowsAt *at = g->rows_at.n ? &g->rows_at.at[g->rows_by] : NULL;
+    const RowsAt *at = g->rows.at.n ? &g->rows.at.at[g->rows.by] : NULL;
     for (uint32_t i = 0; i < g->input.n; i++) {
         Value *v = &g->value.at[g->input.at[i]];
         bool told = at && i < at->n, target = g->input.at[i] == b->target;
@@ -116,7 +116,7 @@ static void read_merges(Batch *b, const BatchOptions *opt)
 static void read_outputs(Batch *b)
 {
     const Graph *g = b->g;
-    const RowsAt *at = g->rows_at.n ? &g->rows_at.at[g->rows_by] : NULL;
+    const RowsAt *at = g->rows.at.n ? &g->rows.at.at[g->rows.by] : NULL;
     for (uint32_t i = 0; at && i < at->out.n; i++)
         for (uint32_t k = 0; k < g->output.n && k < g->output_name.n; k++)
             if (!strcmp(g->output_name.at[k], at->out.at[i].name) &&

@@ -54,7 +54,7 @@ int batch_want(const Batch *b, ValueId v) { return v < b->want.n ? b->want.at[v]
 int64_t batch_rows(const Batch *b, ValueId v, int dim)
 {
     const int64_t n = dim < 0 ? b->rows : val(b->g, v)->shape.d[dim];
-    return b->g->rows_divided && n < b->rows ? n : b->rows;
+    return b->g->rows.divided && n < b->rows ? n : b->rows;
 }
 
 const char batch_handed_on[] = "members divide the rows";
@@ -62,7 +62,7 @@ const char batch_handed_on[] = "members divide the rows";
 bool batch_hands_on(const Batch *b, const Node *n, int dim)
 {
     const bool cuts = n->op == OP_Split || n->op == OP_Concat || op_is_collective(n->op);
-    return b->g->rows_divided && dim >= 0 && cuts && n->op != OP_AllReduce &&
+    return b->g->rows.divided && dim >= 0 && cuts && n->op != OP_AllReduce &&
            (n->attr.axis == dim || (n->op == OP_AllToAll && n->attr.to_axis == dim));
 }
 

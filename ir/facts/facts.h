@@ -66,7 +66,7 @@ typedef struct {
 bool batch_adds(Op op);
 void batch_analyse(Graph *g, ValueId from, const BatchOptions *opt, BatchNotes *notes);
 
-/* rows.c: chooses among Graph.rows_at, by what the graph computes along each dimension. */
+/* rows.c: chooses among Graph.rows.at, by what the graph computes along each dimension. */
 void graph_choose_rows(Graph *g, const BatchOptions *opt);
 
 /* index.c: bounds of elements of a model input that choose a row of a table.  In each row of the

@@ -8,10 +8,10 @@ static void place(Graph *body, int *dim, int64_t rows, Arena *a)
 {
     RowsAt at = {.n = body->input.n, .rows = rows, .dim = dim};
     at.open = arena_array(a, bool, at.n + 1);
-    body->rows_at.n = body->rows_at.cap = 0;
-    body->rows_at.at = NULL;
-    vec_push(a, &body->rows_at, at);
-    body->rows_by = 0;
+    body->rows.at.n = body->rows.at.cap = 0;
+    body->rows.at.at = NULL;
+    vec_push(a, &body->rows.at, at);
+    body->rows.by = 0;
     body->batch = rows;
     batch_analyse(body, 0, NULL, NULL);
 }

@@ -1,7 +1,7 @@
 /*
  * rows.c - which of the dimensions that may hold the rows of the inputs does.
  *
- * In: a graph with Graph.rows_at, the likeliest first.  Out: Graph.rows_by and the graph's rows.
+ * In: a graph with Graph.rows.at, the likeliest first.  Out: Graph.rows.by and the graph's rows.
  * Each is tried: along the rows a model computes every sample by itself, so that its outputs have
  * their rows, or sums and means over them, and no sample influences another.  The first of which
  * that holds is it; along a sequence attention and recurrence do not.  Where it holds of none, the
@@ -16,8 +16,8 @@ static uint32_t against(Graph *g, uint32_t by, const BatchOptions *opt)
     enum { OUTPUT = 1 << 16 };
     BatchNotes notes = {.target = NONE, .loss = NONE};
     uint32_t n = 0;
-    g->rows_by = by;
-    g->batch = g->rows_at.at[by].rows;
+    g->rows.by = by;
+    g->batch = g->rows.at.at[by].rows;
     batch_analyse(g, 0, opt, &notes);
     for (uint32_t i = 0; i < notes.output.n; i++) {
         OutputMerge how = notes.output.at[i].how;
@@ -30,13 +30,13 @@ static uint32_t against(Graph *g, uint32_t by, const BatchOptions *opt)
 void graph_choose_rows(Graph *g, const BatchOptions *opt)
 {
     uint32_t best = 0, least = UINT32_MAX;
-    for (uint32_t i = 0; i < g->rows_at.n && g->rows_at.n > 1 && least > 0; i++) {
+    for (uint32_t i = 0; i < g->rows.at.n && g->rows.at.n > 1 && least > 0; i++) {
         uint32_t n = against(g, i, opt);
         if (n < least)
             least = n, best = i;
     }
-    if (g->rows_at.n == 0)
+    if (g->rows.at.n == 0)
         return;
-    g->rows_by = best;
-    g->batch = g->rows_at.at[best].rows;
+    g->rows.by = best;
+    g->batch = g->rows.at.at[best].rows;
 }

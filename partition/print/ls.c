@@ -189,8 +189,8 @@ void print_ls(Graph *g, ValueId loss, const Pipe *joint, FILE *f)
     }
     for (uint32_t i = 0; i < g->input.n; i++)
         fprintf(f, "input %s\n", value_text(g, t.a, g->input.at[i]));
-    for (uint32_t i = 0; i < g->bound.n; i++)
-        fprintf(f, "input %s\n", g->bound.at[i]);
+    for (uint32_t i = 0; i < g->files.bound.n; i++)
+        fprintf(f, "input %s\n", g->files.bound.at[i]);
     for (uint32_t i = 0; i < g->output.n; i++)
         fprintf(f, "output %s\n", output_text(g, t.a, i));
     arena_free(t.a);
@@ -202,16 +202,16 @@ void print_parameters(const Graph *g, FILE *f)
 {
     Arena *a = arena_within(g->arena);
     int name = 4, shape = 5;
-    for (uint32_t i = 0; i < g->array.n; i++) {
-        const ArrayNote *n = &g->array.at[i];
+    for (uint32_t i = 0; i < g->files.array.n; i++) {
+        const ArrayNote *n = &g->files.array.at[i];
         int wide = (int)strlen(diag_escape(a, n->name)),
             tall = (int)strlen(shape_print(a, n->dtype, &n->shape));
         name = wide > name && wide <= 48 ? wide : name;
         shape = tall > shape ? tall : shape;
     }
     fprintf(f, "%-*s %-*s %-6s %s\n", name, "name", shape, "shape", "trains", "why");
-    for (uint32_t i = 0; i < g->array.n; i++) {
-        const ArrayNote *n = &g->array.at[i];
+    for (uint32_t i = 0; i < g->files.array.n; i++) {
+        const ArrayNote *n = &g->files.array.at[i];
         const char *as = n->as ? arena_printf(a, ": %s", diag_escape(a, n->as)) : "";
         fprintf(f, "%-*s %-*s %-6s %s%s\n", name, diag_escape(a, n->name), shape,
                 shape_print(a, n->dtype, &n->shape), n->trains ? "yes" : "no", n->why, as);

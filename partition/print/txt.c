@@ -128,8 +128,8 @@ static void summary_notes(const char *what, const char *const *text, uint32_t n,
 static void summary_arrays(const Graph *g, Arena *a, FILE *f)
 {
     int64_t arrays[2] = {0}, numbers[2] = {0};
-    for (uint32_t i = 0; i < g->array.n; i++) {
-        const ArrayNote *n = &g->array.at[i];
+    for (uint32_t i = 0; i < g->files.array.n; i++) {
+        const ArrayNote *n = &g->files.array.at[i];
         arrays[n->trains]++;
         numbers[n->trains] += shape_elements(&n->shape);
     }

@@ -209,9 +209,9 @@ static void test_values(void)
         Graph *g = scaled(good[i].type, NULL, arena_printf(arena, "n=2 %s", good[i].option));
         const Node *mul = g ? &g->node.at[g->node.n - 1] : NULL;
         const Value *by = mul ? val(g, mul->in[1]) : NULL;
-        ok(g && g->input.n == 1 && g->bound.n == 1 && by->kind == V_CONST &&
+        ok(g && g->input.n == 1 && g->files.bound.n == 1 && by->kind == V_CONST &&
                !(fabs(element_double(by->dtype, by->data, 0) - good[i].is) > 0),
-           "--bind %s: the input is a constant: %s", good[i].option, g ? g->bound.at[0] : said);
+           "--bind %s: the input is a constant: %s", good[i].option, g ? g->files.bound.at[0] : said);
     }
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
         ok(!scaled(bad[i].type, NULL, arena_printf(arena, "n=2 %s", bad[i].option)) &&

@@ -79,9 +79,9 @@ static bool trains(const Graph *g, const char *name)
 /* What the list says of an array; "" when it is not there. */
 static const char *why(const Graph *g, const char *name)
 {
-    for (uint32_t i = 0; g && i < g->array.n; i++)
-        if (!strcmp(g->array.at[i].name, name))
-            return g->array.at[i].why;
+    for (uint32_t i = 0; g && i < g->files.array.n; i++)
+        if (!strcmp(g->files.array.at[i].name, name))
+            return g->files.array.at[i].why;
     return "";
 }
 
@@ -99,7 +99,7 @@ static void test_holders(void)
         node(&m, "MatMul", "", "a 497", "b", NULL, NULL);
         node(&m, "Add", "", "b 498", "y", NULL, NULL);
         Graph *g = of(tool[k], &m);
-        ok(trains(g, "linear_0.w_0") && g->array.n == 3, "%s: a weight in a Constant trains", tool[k]);
+        ok(trains(g, "linear_0.w_0") && g->files.array.n == 3, "%s: a weight in a Constant trains", tool[k]);
         ok(trains(g, "497") && trains(g, "498"), "%s: so do numbers for names", tool[k]);
         ok(!strcmp(why(g, "498"), "along features, by Add"), "%s: by its slot", tool[k]);
     }

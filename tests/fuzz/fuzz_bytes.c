@@ -120,7 +120,7 @@ static void print_stages(Pipe *p, Input *in)
         if (bytes)
             param_bytes(q, bytes);
     }
-    skeleton_write(p->graph, p->graph->model.at[0], "model.skeleton", NULL, nowhere);
+    skeleton_write(p->graph, p->graph->files.model.at[0], "model.skeleton", NULL, nowhere);
 }
 
 static void compile(void *arg)

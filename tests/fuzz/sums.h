@@ -347,7 +347,7 @@ static ValueId do_random(Fuzz *f, ValueId x, ValueId y)
 {
     (void)y;
     Attr at = {.to = dtype_sum(val(f->g, x)->dtype),
-               .key = f->g->draw_count++,
+               .key = f->g->numbers.draws++,
                .seed = chance(f, 25) ? 12 : 0};
     return g_add(f->g, x, g_cast(f->g, op1(f, OP_Random, x, at), val(f->g, x)->dtype));
 }
@@ -356,7 +356,7 @@ static ValueId do_dropout(Fuzz *f, ValueId x, ValueId y)
 {
     (void)y;
     double ratio = chance(f, 50) ? 0.25 : 0.5;
-    return op1(f, OP_Dropout, x, (Attr){.ratio = ratio, .key = f->g->draw_count++});
+    return op1(f, OP_Dropout, x, (Attr){.ratio = ratio, .key = f->g->numbers.draws++});
 }
 
 #endif

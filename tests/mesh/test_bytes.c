@@ -278,7 +278,7 @@ static void test_rows(int members)
         x = g_unary(g, OP_Relu, g_sub(g, x, g_mean(g, x, 3, SIZES(0, 2, 3))));
     }
     double is = divide(&n, x, members);
-    if (!ok(is == LAYERS * 4 * CHANNELS + 2 && g->rows_divided,
+    if (!ok(is == LAYERS * 4 * CHANNELS + 2 && g->rows.divided,
             "rows of images, %d members: the sums of a norm each way", members))
         printf("# %.0f; an image is %d\n", is, CHANNELS * SIDE * SIDE);
     arena_free(a);
