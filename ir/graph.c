@@ -28,6 +28,12 @@ const char *graph_origin_name(const Graph *g, uint32_t origin, Arena *a)
     return o->name && *o->name ? o->name : arena_printf(a, "%s#%u", type, o->index);
 }
 
+const char *graph_scope(const Graph *g, NodeId n)
+{
+    const uint32_t o = g->node.at[n].origin;
+    return o < g->origin.n && g->origin.at[o].scope ? g->origin.at[o].scope : "";
+}
+
 Where graph_where(const Graph *g, uint32_t origin, int input)
 {
     Where w = {.file = g->file, .index = NONE, .input = -1};

@@ -39,6 +39,7 @@ bool value_alike(const Graph *g, ValueId x, ValueId y, bool attr);
 /* i-th output of first's node */
 ValueId graph_out(const Graph *g, ValueId first, uint32_t i);
 Where graph_where(const Graph *g, uint32_t origin, int input);
+const char *graph_scope(const Graph *g, NodeId n);     /* the path of its module; "": none */
 /* The ONNX node's name; without one its type and its number: "MatMul#12" */
 const char *graph_origin_name(const Graph *g, uint32_t origin, Arena *a);
 /* ---- verify.c: BUG() on any broken invariant ---- */

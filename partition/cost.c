@@ -8,21 +8,14 @@
 
 #include "partition.h"
 
-static int64_t list_flops(const Graph *g, const Ids *list)
+/* What a list computes, and what a member sends in it. */
+static void list_cost(const Graph *g, const Ids *list, int64_t *flops, int64_t *sent)
 {
-    int64_t sum = 0;
-    for (uint32_t i = 0; i < list->n; i++)
-        sum = cost_sum(sum, cost_flops(g, list->at[i]));
-    return sum;
-}
-
-static int64_t list_sent(const Graph *g, const Ids *list)
-{
-    int64_t sum = 0;
-    for (uint32_t i = 0; i < list->n; i++)
-        if (op_is_collective(g->node.at[list->at[i]].op))
-            sum = cost_sum(sum, cost_sent(g, &g->node.at[list->at[i]]));
-    return sum;
+    for (uint32_t i = 0; i < list->n; i++) {
+        const Node *n = &g->node.at[list->at[i]];
+        *flops = cost_sum(*flops, cost_flops(g, list->at[i]));
+        *sent = cost_sum(*sent, op_is_collective(n->op) ? cost_sent(g, n) : 0);
+    }
 }
 
 /* Everything forward makes that is no view of something else. */
@@ -54,25 +47,19 @@ static void stage_cost(const Graph *g, Stage *s)
         stash = cost_sum(stash, value_bytes(g, s->stash.at[i]));
     c->bytes_stash = stash;
     c->bytes_activation = list_bytes(g, &s->forward);
-    c->flops_forward = list_flops(g, &s->forward);
-    c->flops_backward = list_flops(g, &s->backward);
-    c->sent[0] = list_sent(g, &s->forward);
-    c->sent[1] = list_sent(g, &s->backward);
+    list_cost(g, &s->forward, &c->flops_forward, &c->sent[0]);
+    list_cost(g, &s->backward, &c->flops_backward, &c->sent[1]);
 }
 
-static bool edge_has_gradient(const Pipe *p, const Edge *e)
+bool pipe_has_gradient(const Pipe *p, uint32_t stage, ValueId v)
 {
-    const Stage *s = &p->stage.at[e->to];
-    const Value *v = val(p->graph, e->value);
-    if (v->kind == V_PARAM) {
-        for (uint32_t i = 0; i < s->param.n; i++)
-            if (s->param.at[i].param == v->param)
-                return s->param.at[i].grads.n > 0;
-        return false;
-    }
+    const Stage *s = &p->stage.at[stage];
     for (uint32_t i = 0; i < s->input.n; i++)
-        if (s->input.at[i].value == e->value)
-            return s->input.at[i].gradient;
+        if (s->input.at[i].value == v)
+            return s->input.at[i].gradient && s->input.at[i].from != NONE;
+    for (uint32_t i = 0; i < s->param.n; i++)
+        if (p->graph->param.at[s->param.at[i].param].value == v)
+            return s->param.at[i].grads.n > 0;
     return false;
 }
 
@@ -81,5 +68,5 @@ void pipe_costs(Pipe *p)
     for (uint32_t t = 0; t < p->stage.n; t++)
         stage_cost(p->graph, &p->stage.at[t]);
     for (uint32_t i = 0; i < p->edge.n; i++)
-        p->edge.at[i].gradient = edge_has_gradient(p, &p->edge.at[i]);
+        p->edge.at[i].gradient = pipe_has_gradient(p, p->edge.at[i].to, p->edge.at[i].value);
 }

@@ -14,13 +14,6 @@ typedef struct {
     StrMap stage_of; /* module path -> the one stage it lies in, or SHARED */
 } Labels;
 
-static const char *scope_of(const Graph *g, NodeId n)
-{
-    uint32_t o = g->node.at[n].origin;
-    const char *s = o < g->origin.n ? g->origin.at[o].scope : NULL;
-    return s ? s : "";
-}
-
 /* The first `length` bytes of scope, up to the next dot after position at. */
 static size_t next_prefix(const char *scope, size_t at)
 {
@@ -77,7 +70,7 @@ static const char *label(Labels *l, const Stage *s, bool any)
     StrMap seen = {.arena = l->a};
     VEC(const char *) names = {0};
     for (uint32_t k = 0; k < s->nodes.n; k++) {
-        const char *scope = scope_of(g, s->nodes.at[k]);
+        const char *scope = graph_scope(g, s->nodes.at[k]);
         const char *module =
             *scope ? (any ? first_part(l, scope) : whole(l, scope, s->index)) : NULL;
         if (!module)
@@ -98,7 +91,7 @@ void label_stages(Pipe *p)
     l.stage_of.arena = l.a;
     for (uint32_t t = 0; t < p->stage.n; t++)
         for (uint32_t k = 0; k < p->stage.at[t].nodes.n; k++) {
-            const char *scope = scope_of(p->graph, p->stage.at[t].nodes.at[k]);
+            const char *scope = graph_scope(p->graph, p->stage.at[t].nodes.at[k]);
             if (*scope)
                 note(&l, scope, t);
         }

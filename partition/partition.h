@@ -76,6 +76,8 @@ void label_stages(Pipe *p);
 
 /* cost.c */
 void pipe_costs(Pipe *p);
+/* Does the stage send back a gradient of what it is sent, or has it one of its parameter? */
+bool pipe_has_gradient(const Pipe *p, uint32_t stage, ValueId v);
 
 /* ---- print/: each writes one text into an open stream ---- */
 /* txt.c: PiPPy's text form, forward and backward; what ppsplit prints after a split */

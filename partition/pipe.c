@@ -418,11 +418,10 @@ uint32_t *pipe_stages(Graph *g, const PartitionOptions *opt, const Loss *l, uint
 
 bool pipe_fits(const Graph *from, const PartitionOptions *opt, const Loss *l)
 {
-    const AutoOptions *o = &opt->automatic;
-    const AutoAsked asked = {o->stages, o->microbatches, o->memory, o->live, o->rank_of};
+    const CutProblem asked = auto_problem(&opt->automatic);
     BatchNotes notes = {0};
     Loss own = *l;
-    if (!o->memory)
+    if (!asked.memory)
         return true;
     Graph *g = graph_twin(from, from->arena);
     pipe_prepare(g, opt, &own, &notes);

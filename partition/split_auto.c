@@ -59,18 +59,18 @@ static const char **point_names(const Split *s)
 static const char *module_point(const Split *s, NodeId n, NodeId before)
 {
     const Graph *g = s->g;
-    const char *scope = split_scope(g, n);
+    const char *scope = graph_scope(g, n);
     for (size_t at = 0; scope[at]; at += scope[at] == '.') {
         at += strcspn(scope + at, ".");
         const char *module = arena_strndup(s->a, scope, at);
-        if (split_under(split_scope(g, before), module) || strpbrk(module, ",*?["))
+        if (split_under(graph_scope(g, before), module) || strpbrk(module, ",*?["))
             continue;
         Ids nodes = split_nodes_under(s, module);
         Spans spans = split_calls(s, &nodes);
         bool alone = true;
         for (NodeId m = 0; m < g->node.n && alone; m++) {
-            size_t length = split_match(s->a, split_scope(g, m), module);
-            alone = length == 0 || (length == at && split_under(split_scope(g, m), module));
+            size_t length = split_match(s->a, graph_scope(g, m), module);
+            alone = length == 0 || (length == at && split_under(graph_scope(g, m), module));
         }
         if (spans.n == 1 && next_counted(s, spans.at[0].first) == n)
             return arena_printf(s->a, "%s%s:begin", alone ? "" : ".", module);
@@ -87,7 +87,7 @@ static uint32_t *borders(const Split *s)
     uint32_t *depth = arena_array(s->a, uint32_t, g->node.n + 1);
     const char *before = NULL;
     for (NodeId from = 0, n; (n = next_counted(s, from)) < g->node.n; from = n + 1) {
-        const char *scope = split_scope(g, n);
+        const char *scope = graph_scope(g, n);
         depth[n] = NO_MODULE;
         uint32_t components = 1;
         for (size_t at = 0; scope[at] && components < NO_MODULE; components++) {

@@ -54,13 +54,6 @@ bool split_under(const char *scope, const char *module)
     return n == 0 || (strncmp(scope, module, n) == 0 && (scope[n] == '.' || scope[n] == '\0'));
 }
 
-const char *split_scope(const Graph *g, NodeId n)
-{
-    uint32_t o = g->node.at[n].origin;
-    const char *scope = o < g->origin.n ? g->origin.at[o].scope : NULL;
-    return scope ? scope : "";
-}
-
 static uint32_t node_call(const Graph *g, NodeId n)
 {
     uint32_t o = g->node.at[n].origin;
@@ -107,7 +100,7 @@ static const char *find_module(const Split *s, const char *path, const char *tex
 static bool same_place(const Graph *g, NodeId m, NodeId n)
 {
     return g->node.at[m].op == g->node.at[n].op &&
-           strcmp(split_scope(g, m), split_scope(g, n)) == 0;
+           strcmp(graph_scope(g, m), graph_scope(g, n)) == 0;
 }
 
 /* Does a node of another module stand between two nodes? */
@@ -176,7 +169,7 @@ Ids split_nodes_under(const Split *s, const char *module)
     const Graph *g = s->g;
     Ids with = {0}, all = {0};
     for (NodeId n = 0; n < g->node.n; n++)
-        if (split_under(split_scope(g, n), module) && split_scope(g, n)[0]) {
+        if (split_under(graph_scope(g, n), module) && graph_scope(g, n)[0]) {
             vec_push(s->a, &all, n);
             if (split_on_data(s, n) && s->live[n])
                 vec_push(s->a, &with, n);
@@ -219,9 +212,9 @@ static Ids consumers_of(const Split *s, const bool *from)
 
 static char *common_scope(const Split *s, const Ids *nodes)
 {
-    char *common = arena_strdup(s->a, split_scope(s->g, nodes->at[0]));
+    char *common = arena_strdup(s->a, graph_scope(s->g, nodes->at[0]));
     for (uint32_t i = 1; i < nodes->n; i++)
-        while (!split_under(split_scope(s->g, nodes->at[i]), common)) {
+        while (!split_under(graph_scope(s->g, nodes->at[i]), common)) {
             char *dot = strrchr(common, '.');
             *(dot ? dot : common) = '\0';
         }
@@ -251,7 +244,7 @@ static bool spans_by_param(const Split *s, const char *path, const char *text, S
     Ids strangers = consumers_of(s, other);
     bool larger = scope[0] == '\0';
     for (uint32_t i = 0; i < strangers.n; i++)
-        larger |= split_under(split_scope(g, strangers.at[i]), scope);
+        larger |= split_under(graph_scope(g, strangers.at[i]), scope);
     if (larger) {
         Span span = {users.at[0], users.at[users.n - 1]};
         vec_push(s->a, spans, span);
@@ -268,7 +261,7 @@ static Strings scopes(const Split *s)
 {
     Strings list = {0};
     for (NodeId n = 0; n < s->g->node.n; n++)
-        vec_push(s->a, &list, split_scope(s->g, n));
+        vec_push(s->a, &list, graph_scope(s->g, n));
     return list;
 }
 

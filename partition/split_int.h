@@ -44,7 +44,6 @@ void split_cut_model(Split *s);
 uint32_t *split_stages(Split *s, Arena *a);
 
 /* ---- split_find.c: modules by their paths ---- */
-const char *split_scope(const Graph *g, NodeId n); /* the module path of a node; "": none */
 /* Is the scope this module, or a module inside it? */
 bool split_under(const char *scope, const char *module);
 /* How many bytes at the beginning of the scope the path matches, whose components may have *, ? and

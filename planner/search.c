@@ -40,7 +40,7 @@ static Cut *tight_cut(Search *x, const Candidate *c, double part)
         plan_show("plan: a cut into %u stages for less memory", stages);
         x->effort += SOLVED * (uint64_t)c->size->cuts->cut.nodes;
         StageCut found = auto_solve(c->size->cuts,
-                                    &(AutoAsked){.stages = stages,
+                                    &(CutProblem){.stages = stages,
                                                  .memory = (int64_t)((double)x->o->memory * part),
                                                  .live = live,
                                                  .rank_of = rank_of},

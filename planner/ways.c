@@ -70,7 +70,7 @@ static Cut *cut_of(Search *x, Division *d, uint32_t stages)
         return NULL;
     plan_show("plan: a cut into %u stages%s", stages, plan_among(x, d));
     x->effort += SOLVED * (uint64_t)s->cut.nodes;
-    StageCut found = auto_solve(s, &(AutoAsked){.stages = stages}, x->a);
+    StageCut found = auto_solve(s, &(CutProblem){.stages = stages}, x->a);
     return found.stage_of ? cut_new(x, d, s, &found) : NULL;
 }
 

@@ -142,12 +142,8 @@ static Span span_expand(const Graph *g, const Node *n, Entry w, int depth)
 
 static Span span_add(const Graph *g, const Node *n, Entry w, int depth)
 {
-    return span_sum(span_aligned(g, n, 0, w, depth), span_aligned(g, n, 1, w, depth), 1);
-}
-
-static Span span_subtract(const Graph *g, const Node *n, Entry w, int depth)
-{
-    return span_sum(span_aligned(g, n, 0, w, depth), span_aligned(g, n, 1, w, depth), -1);
+    return span_sum(span_aligned(g, n, 0, w, depth), span_aligned(g, n, 1, w, depth),
+                    n->op == OP_Add ? 1 : -1);
 }
 
 static Span span_arg(const Graph *g, const Node *n, Entry w, int depth)
@@ -161,7 +157,7 @@ static Span (*const span_of[OP_COUNT])(const Graph *, const Node *, Entry, int) 
     [OP_Identity] = span_same, [OP_StopGradient] = span_same, [OP_Vary] = span_same,
     [OP_Cast] = span_cast,     [OP_Reshape] = span_reshape,   [OP_Expand] = span_expand,
     [OP_Concat] = span_concat, [OP_Where] = span_wrapped,     [OP_Add] = span_add,
-    [OP_Sub] = span_subtract,  [OP_ArgMax] = span_arg,        [OP_ArgMin] = span_arg,
+    [OP_Sub] = span_add,       [OP_ArgMax] = span_arg,        [OP_ArgMin] = span_arg,
 };
 
 static Span span_value(const Graph *g, ValueId v, Entry w, int depth)

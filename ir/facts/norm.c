@@ -90,7 +90,7 @@ static bool together(const Norm *t, NodeId last)
     for (uint32_t i = 0; i < t->n; i++) {
         const Origin *y = &g->origin.at[g->node.at[t->part[i]].origin];
         first = t->part[i] < first ? t->part[i] : first;
-        if (strcmp(x->scope ? x->scope : "", y->scope ? y->scope : "") != 0 || y->split_marker ||
+        if (strcmp(graph_scope(g, last), graph_scope(g, t->part[i])) != 0 || y->split_marker ||
             x->pipeline_stage != y->pipeline_stage)
             return false;
     }

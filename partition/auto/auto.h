@@ -150,13 +150,9 @@ typedef struct {
 } AutoSearch;
 AutoSearch *auto_search(const Graph *g, ValueId loss, const Pipe *joint, const AutoOptions *o,
                         const AutoPlaces *places, Arena *a);
-/* As in CutProblem; the best cut, its stage_of NULL where there is none. */
-typedef struct {
-    uint32_t stages, microbatches;
-    int64_t memory;
-    const uint32_t *live, *rank_of;
-} AutoAsked;
-StageCut auto_solve(const AutoSearch *s, const AutoAsked *x, Arena *a);
+CutProblem auto_problem(const AutoOptions *o); /* what is asked for */
+/* The best cut, its stage_of NULL where there is none; links and places are the search's. */
+StageCut auto_solve(const AutoSearch *s, const CutProblem *asked, Arena *a);
 
 /* The cut; fatal where there is none. */
 AutoCut *auto_cut(const Graph *g, ValueId loss, const Pipe *joint, const AutoOptions *o,

@@ -29,7 +29,7 @@ static _Noreturn void refuse(const Graph *g, const AutoSearch *s, const char *wh
     const AutoOptions *o = s->options;
     if (o->memory) {
         int64_t most = 0;
-        StageCut c = auto_solve(s, &(AutoAsked){.stages = o->stages}, a);
+        StageCut c = auto_solve(s, &(CutProblem){.stages = o->stages}, a);
         for (uint32_t i = 0; c.stage_of && i < o->stages; i++) {
             const CutStage *x = &c.stage[i];
             int64_t bytes = x->params + (o->live ? o->live[i] : 1) * x->stash;
@@ -67,21 +67,21 @@ AutoSearch *auto_search(const Graph *g, ValueId loss, const Pipe *joint, const A
     return s;
 }
 
-static CutProblem problem(const AutoSearch *s, const AutoAsked *x)
+CutProblem auto_problem(const AutoOptions *o)
 {
-    return (CutProblem){.stages = x->stages,
-                        .link = rates_link(&s->options->rates),
-                        .microbatches = x->microbatches,
-                        .memory = x->memory,
-                        .live = x->live,
-                        .rank_of = x->rank_of,
-                        .begins = s->begins,
-                        .border = s->border};
+    return (CutProblem){.stages = o->stages,
+                        .microbatches = o->microbatches,
+                        .memory = o->memory,
+                        .live = o->live,
+                        .rank_of = o->rank_of};
 }
 
-StageCut auto_solve(const AutoSearch *s, const AutoAsked *x, Arena *a)
+StageCut auto_solve(const AutoSearch *s, const CutProblem *asked, Arena *a)
 {
-    CutProblem p = problem(s, x);
+    CutProblem p = *asked;
+    p.link = rates_link(&s->options->rates);
+    p.begins = s->begins;
+    p.border = s->border;
     return cut_solve(&s->cut, &p, a);
 }
 
@@ -90,7 +90,7 @@ AutoCut *auto_cut(const Graph *g, ValueId loss, const Pipe *joint, const AutoOpt
 {
     AutoCut *out = arena_new_of(a, AutoCut);
     AutoSearch *s = auto_search(g, loss, joint, o, places, a);
-    AutoAsked asked = {o->stages, o->microbatches, o->memory, o->live, o->rank_of};
+    const CutProblem asked = auto_problem(o);
     out->model = s->model;
     out->options = o;
     if (s->least > o->stages) {

@@ -112,19 +112,15 @@ static bool *timed_stages(const StepTimes *steps, uint32_t stages, Arena *a)
 
 /* ---- stages ---------------------------------------------------------------------------------- */
 
-/* What a stage's nodes are multiplied by. */
-typedef struct {
-    double forward, input, weight, whole;
-} Factors;
-
-/* sum: as they are; steps: of both parts they were timed, so that their proportions stay.  I and W
-   of a run that had whole backwards only are in the model's proportions; B of one that had divided
-   ones only is both, and whoever needs it apart knows that it took less. */
-static Factors factors(const StageTimes *t, const StageTimes *sum, bool steps)
+/* What a stage's nodes are multiplied by.  sum: as they are; steps: of both parts they were timed, so
+   that their proportions stay.  I and W of a run that had whole backwards only are in the model's
+   proportions; B of one that had divided ones only is both, and whoever needs it apart knows that it
+   took less. */
+static StageTimes factors(const StageTimes *t, const StageTimes *sum, bool steps)
 {
     bool divided = t->input >= 0 && t->weight >= 0;
     double both = sum->input + sum->weight, whole = t->whole;
-    Factors f = {.forward = scale(t->forward, sum->forward)};
+    StageTimes f = {.forward = scale(t->forward, sum->forward)};
     if (divided && !steps) {
         f.input = scale(t->input, sum->input);
         f.weight = scale(t->weight, sum->weight);
@@ -156,7 +152,7 @@ void auto_measured(AutoModel *m, const Graph *g, const uint32_t *stage_of, uint3
     for (uint32_t i = 0; i < m->cut.nodes; i++) {
         uint32_t s = stage_of[m->node[i]];
         CutNode *n = &m->cut.node[i];
-        Factors f = factors(&t[s], &sum[s], timed[s]);
+        StageTimes f = factors(&t[s], &sum[s], timed[s]);
         n->forward *= f.forward;
         n->input *= f.input;
         n->weight *= f.weight;

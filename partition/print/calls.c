@@ -165,18 +165,6 @@ static const char *gradient_of(Build *b, uint32_t t, ValueId v)
     return sum;
 }
 
-static bool wants_gradient(const Build *b, uint32_t t, ValueId v)
-{
-    const Stage *s = &b->p->stage.at[t];
-    for (uint32_t i = 0; i < s->input.n; i++)
-        if (s->input.at[i].value == v)
-            return s->input.at[i].gradient && s->input.at[i].from != NONE;
-    for (uint32_t i = 0; i < s->param.n; i++)
-        if (b->g->param.at[s->param.at[i].param].value == v)
-            return s->param.at[i].grads.n > 0;
-    return false;
-}
-
 static bool makes_loss(const Build *b, uint32_t t)
 {
     const Stage *s = &b->p->stage.at[t];
@@ -213,7 +201,7 @@ static void call_backward(Build *b, uint32_t t)
         vec_push(b->a, &c->args, b->name[b->p->target]);
     b->grad[t] = arena_array(b->a, const char *, b->args[t].n + 1);
     for (uint32_t i = 0; i < b->args[t].n; i++) {
-        if (!wants_gradient(b, t, b->args[t].at[i]))
+        if (!pipe_has_gradient(b->p, t, b->args[t].at[i]))
             continue;
         Call *item = push(b, false, CALL_GETITEM, fresh(b, "getitem"));
         item->of = name;

@@ -63,11 +63,9 @@ static uint32_t module_at(Tree *t, const char *scope)
 
 static bool is_flat(const Graph *g, const bool *live)
 {
-    for (NodeId n = 0; n < g->node.n; n++) {
-        uint32_t o = g->node.at[n].origin;
-        if (live[n] && o < g->origin.n && g->origin.at[o].scope && *g->origin.at[o].scope)
+    for (NodeId n = 0; n < g->node.n; n++)
+        if (live[n] && *graph_scope(g, n))
             return false;
-    }
     return true;
 }
 
@@ -105,9 +103,8 @@ static void count(Tree *t)
         const Node *x = &g->node.at[n];
         if (!live[n])
             continue;
-        const char *scope = x->origin < g->origin.n ? g->origin.at[x->origin].scope : NULL;
         /* may move them */
-        uint32_t at = t->flat ? module_of_node(t, x) : module_at(t, scope ? scope : "");
+        uint32_t at = t->flat ? module_of_node(t, x) : module_at(t, graph_scope(g, n));
         Module *m = &t->module.at[at];
         m->nodes++;
         m->flops = cost_sum(m->flops, cost_flops(g, n));
