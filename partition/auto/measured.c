@@ -112,10 +112,10 @@ static bool *timed_stages(const StepTimes *steps, uint32_t stages, Arena *a)
 
 /* ---- stages ---------------------------------------------------------------------------------- */
 
-/* What a stage's nodes are multiplied by.  sum: as they are; steps: of both parts they were timed, so
-   that their proportions stay.  I and W of a run that had whole backwards only are in the model's
-   proportions; B of one that had divided ones only is both, and whoever needs it apart knows that it
-   took less. */
+/* What a stage's nodes are multiplied by.  sum: as they are; steps: of both parts they were timed,
+   so that their proportions stay.  I and W of a run that had whole backwards only are in the
+   model's proportions; B of one that had divided ones only is both, and whoever needs it apart
+   knows that it took less. */
 static StageTimes factors(const StageTimes *t, const StageTimes *sum, bool steps)
 {
     bool divided = t->input >= 0 && t->weight >= 0;
