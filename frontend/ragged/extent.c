@@ -65,16 +65,6 @@ int64_t ragged_most(ImportState *s, const Extent *e)
 
 bool ragged_is_known(const Extent *e) { return e && e->n == 0; }
 
-bool ragged_same_extent(const Extent *a, const Extent *b)
-{
-    if (!a || !b || a->known != b->known || a->n != b->n)
-        return false;
-    for (uint32_t i = 0; i < a->n; i++)
-        if (a->mask[i] != b->mask[i] || a->times[i] != b->times[i])
-            return false;
-    return true;
-}
-
 const Extent *ragged_extent(ImportState *s, ValueId mask)
 {
     RaggedMask *m = ragged_mask(s, mask);

@@ -50,6 +50,16 @@ RaggedMask *ragged_mask(ImportState *s, ValueId mask)
     return all->mask.at[*at];
 }
 
+bool ragged_same_extent(const Extent *a, const Extent *b)
+{
+    if (!a || !b || a->known != b->known || a->n != b->n)
+        return false;
+    for (uint32_t i = 0; i < a->n; i++)
+        if (a->mask[i] != b->mask[i] || a->times[i] != b->times[i])
+            return false;
+    return true;
+}
+
 ValueId ragged_with_extent(ImportState *s, const Extent *e)
 {
     const RaggedValues *all = values_of(s);

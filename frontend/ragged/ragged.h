@@ -63,6 +63,7 @@ typedef struct {
     bool shuffled;        /* its elements are in another order than the specification's */
 } RaggedMask;
 RaggedMask *ragged_mask(ImportState *s, ValueId mask);
+bool ragged_same_extent(const Extent *a, const Extent *b); /* false where one is NULL */
 /* The first mask that has it; NONE: none */
 ValueId ragged_with_extent(ImportState *s, const Extent *e);
 
@@ -113,7 +114,6 @@ const Extent *ragged_sum(ImportState *s, const Extent *a, int64_t k, const Exten
 const Extent *ragged_known(ImportState *s, int64_t known);
 int64_t ragged_most(ImportState *s, const Extent *e); /* the largest value it can have */
 bool ragged_is_known(const Extent *e);
-bool ragged_same_extent(const Extent *a, const Extent *b); /* false where one is NULL */
 
 /* numbers.c */
 /* A mask of n elements with that extent (element `at` of the COUNT `sizes`): another value's, or
