@@ -37,7 +37,7 @@ typedef enum { DROPOUT_OF_ATTENTION, DROPOUT_AS_WRITTEN, DROPOUT_TRAIN } Dropout
 
 typedef struct {
     CustomAttr of;                  /* without numbers, and its gradient's */
-    const char *const *input;       /* names that the table has for them */
+    Strings input;                  /* names that the table has for them */
     VEC(const char *) source;       /* files with the functions, .c and .cu */
     const char *path;               /* of the table */
 } CustomOp;

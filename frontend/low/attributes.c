@@ -26,32 +26,16 @@ bool im_wanted(const Import *im, uint32_t out)
     return out < im->node->nout && *im->node->out[out];
 }
 
-Where im_where(const Import *im, int input)
-{
-    return raw_where(im->state->m, im->node, input);
-}
+Where im_where(const Import *im, int input) { return raw_where(im->state->m, im->node, input); }
 
 bool im_told(const Import *im, const char *target, int position, const char *keyword, double *v)
 {
     return meta_number(im->node->fx_node, target, position, keyword, v);
 }
 
-bool im_means(const Import *im)
+bool im_calls(const Import *im, const char *text)
 {
-    const char *fx = im->node->fx_node;
-    return fx && strstr(fx, "aten.scatter_reduce.") && strstr(fx, ", mean)");
-}
-
-bool im_renorms(const Import *im)
-{
-    const char *fx = im->node->fx_node;
-    return fx && strstr(fx, "target=torch.ops.aten.embedding_renorm.");
-}
-
-bool im_keeps_long_dims(const Import *im)
-{
-    const char *fx = im->node->fx_node;
-    return fx && strstr(fx, "aten.squeeze.dim");
+    return im->node->fx_node && strstr(im->node->fx_node, text);
 }
 
 Dtype im_declared(const Import *im, uint32_t i)
@@ -61,18 +45,19 @@ Dtype im_declared(const Import *im, uint32_t i)
     return s ? s->declared : DT_NONE;
 }
 
-bool im_has(const Import *im, const char *name)
-{
-    return raw_attr(im->node, name) != NULL;
-}
+bool im_has(const Import *im, const char *name) { return raw_attr(im->node, name) != NULL; }
 
 /* NULL: the node has none. */
-static const Onnx__AttributeProto *typed(const Import *im, const char *name, int32_t type,
-                                         const char *what)
+static const Onnx__AttributeProto *typed(const Import *im, const char *name, int32_t type)
 {
+    static const char *const what[] = {
+        [ATTR_FLOAT] = "a number",           [ATTR_INT] = "an integer",
+        [ATTR_STRING] = "a string",          [ATTR_TENSOR] = "a tensor",
+        [ATTR_FLOATS] = "a list of numbers", [ATTR_INTS] = "a list of integers",
+        [ATTR_STRINGS] = "a list of strings"};
     const Onnx__AttributeProto *a = raw_attr(im->node, name);
-    if (a && a->has_type && a->type != type)
-        diag_fatal(EXIT_MODEL, im_where(im, -1), "attribute '%s' must be %s", name, what);
+    if (a && ((a->has_type && a->type != type) || (type == ATTR_TENSOR && !a->t)))
+        diag_fatal(EXIT_MODEL, im_where(im, -1), "attribute '%s' must be %s", name, what[type]);
     const size_t n = a ? a->n_ints + a->n_floats + a->n_strings : 0;
     if (n > MOST)
         diag_fatal(EXIT_MODEL, im_where(im, -1), "attribute '%s' has %zu elements", name, n);
@@ -89,7 +74,7 @@ static int64_t within_reach(int64_t v)
 
 int64_t im_int(const Import *im, const char *name, int64_t dflt)
 {
-    const Onnx__AttributeProto *a = typed(im, name, ATTR_INT, "an integer");
+    const Onnx__AttributeProto *a = typed(im, name, ATTR_INT);
     return a ? within_reach(a->i) : dflt;
 }
 
@@ -101,7 +86,7 @@ Dtype im_dtype(const Import *im, const char *name, Dtype dflt)
 
 bool im_value_int(const Import *im, const char *name, int64_t *v)
 {
-    const Onnx__AttributeProto *a = typed(im, name, ATTR_INT, "an integer");
+    const Onnx__AttributeProto *a = typed(im, name, ATTR_INT);
     if (a)
         *v = a->i;
     return a != NULL;
@@ -109,19 +94,19 @@ bool im_value_int(const Import *im, const char *name, int64_t *v)
 
 double im_float(const Import *im, const char *name, double dflt)
 {
-    const Onnx__AttributeProto *a = typed(im, name, ATTR_FLOAT, "a number");
+    const Onnx__AttributeProto *a = typed(im, name, ATTR_FLOAT);
     return a ? (double)a->f : dflt;
 }
 
 const char *im_str(const Import *im, const char *name, const char *dflt)
 {
-    const Onnx__AttributeProto *a = typed(im, name, ATTR_STRING, "a string");
+    const Onnx__AttributeProto *a = typed(im, name, ATTR_STRING);
     return a ? arena_strndup(im->arena, a->s.data ? (const char *)a->s.data : "", a->s.len) : dflt;
 }
 
 bool im_value_ints(const Import *im, const char *name, int64_t **at, int *n)
 {
-    const Onnx__AttributeProto *a = typed(im, name, ATTR_INTS, "a list of integers");
+    const Onnx__AttributeProto *a = typed(im, name, ATTR_INTS);
     if (!a)
         return false;
     *n = (int)a->n_ints;
@@ -142,7 +127,7 @@ bool im_ints(const Import *im, const char *name, int64_t **at, int *n)
 
 bool im_floats(const Import *im, const char *name, double **at, int *n)
 {
-    const Onnx__AttributeProto *a = typed(im, name, ATTR_FLOATS, "a list of numbers");
+    const Onnx__AttributeProto *a = typed(im, name, ATTR_FLOATS);
     if (!a)
         return false;
     *n = (int)a->n_floats;
@@ -154,7 +139,7 @@ bool im_floats(const Import *im, const char *name, double **at, int *n)
 
 bool im_strings(const Import *im, const char *name, const char ***at, int *n)
 {
-    const Onnx__AttributeProto *a = typed(im, name, ATTR_STRINGS, "a list of strings");
+    const Onnx__AttributeProto *a = typed(im, name, ATTR_STRINGS);
     if (!a)
         return false;
     *n = (int)a->n_strings;
@@ -166,11 +151,9 @@ bool im_strings(const Import *im, const char *name, const char ***at, int *n)
 
 bool im_tensor(const Import *im, const char *name, Tensor *t)
 {
-    const Onnx__AttributeProto *a = typed(im, name, ATTR_TENSOR, "a tensor");
+    const Onnx__AttributeProto *a = typed(im, name, ATTR_TENSOR);
     if (!a)
         return false;
-    if (!a->t)
-        diag_fatal(EXIT_MODEL, im_where(im, -1), "attribute '%s' must be a tensor", name);
     RawTensor r;
     tensor_read(im->state->m, a->t, im_where(im, -1), &r);
     *t = tensor_widen(im->arena, &r, im_where(im, -1));

@@ -29,14 +29,18 @@ typedef struct {
     Arena *a;
     CustomOps *ops;
     CustomOp *row;                                      /* NULL: before the first `op' */
-    const char *output[MOST_WORDS], *asked[MOST_WORDS]; /* names: of results, in the gradient */
-    uint32_t n_asked;
+    Strings output, asked; /* names: of results, in the gradient */
     const char *gradient;
 } Reader;
 
-NORETURN static void wrong(const Reader *r, const char *what)
+PRINTF_LIKE(2, 3) NORETURN static void wrong(const Reader *r, const char *fmt, ...)
 {
-    diag_fatal(EXIT_USAGE, WHERE_FILE(r->path), "line %u: %s", r->line, what);
+    char text[512];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    diag_fatal(EXIT_USAGE, WHERE_FILE(r->path), "line %u: %s", r->line, diag_escape(r->a, text));
 }
 
 /* ---- words ---- */
@@ -51,66 +55,58 @@ static const char *word(const Reader *r, const char *text, size_t n)
 }
 
 /* Words between commas. */
-static uint32_t words(const Reader *r, const char *text, const char **to)
+static Strings words(const Reader *r, const char *text)
 {
-    uint32_t n = 0;
+    Strings list = {0};
     for (const char *at = text; *at;) {
         size_t length = strcspn(at, ",");
-        if (n == MOST_WORDS)
+        if (list.n == MOST_WORDS)
             wrong(r, "more than 32 names");
-        to[n] = word(r, at, length);
-        if (!*to[n++])
+        vec_push(r->a, &list, word(r, at, length));
+        if (!*list.at[list.n - 1])
             wrong(r, "a name is missing between commas");
         at += length + (at[length] == ',');
     }
-    return n;
+    return list;
 }
 
 static const char *identifier(const Reader *r, const char *text)
 {
     size_t n = strspn(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_");
     if (!n || text[n] || isdigit((unsigned char)*text))
-        wrong(r,
-              arena_printf(r->a, "'%s' is not the name of a C function", diag_escape(r->a, text)));
+        wrong(r, "'%s' is not the name of a C function", text);
     return text;
 }
 
-static uint32_t find(const char *const *names, uint32_t n, const char *name)
+static uint32_t find(const Strings *names, const char *name)
 {
-    for (uint32_t i = 0; i < n; i++)
-        if (!strcmp(names[i], name))
+    for (uint32_t i = 0; i < names->n; i++)
+        if (!strcmp(names->at[i], name))
             return i;
     return NONE;
 }
 
 static uint32_t input(const Reader *r, const char *name)
 {
-    uint32_t i = find(r->row->input, r->row->of.nin, name);
+    uint32_t i = find(&r->row->input, name);
     if (i == NONE)
-        wrong(r, arena_printf(r->a, "'%s' is not one of its inputs", diag_escape(r->a, name)));
+        wrong(r, "'%s' is not one of its inputs", name);
     return i;
 }
 
 /* ---- values ---- */
 
-static const char *const *keep(const Reader *r, const char *const *from, uint32_t n)
-{
-    const char **to = arena_array(r->a, const char *, n + 1);
-    memcpy(to, from, n * sizeof *to);
-    return to;
-}
-
 static void read_inputs(Reader *r, const char *text)
 {
-    const char *name[MOST_WORDS];
-    r->row->of.nin = words(r, text, name);
-    r->row->input = keep(r, name, r->row->of.nin);
+    r->row->input = words(r, text);
+    r->row->of.nin = r->row->input.n;
 }
 
 static void read_outputs(Reader *r, const char *text)
 {
     CustomAttr *c = &r->row->of;
-    c->nout = words(r, text, r->output);
+    r->output = words(r, text);
+    c->nout = r->output.n;
     if (c->nout > MAX_RANK)
         wrong(r, "more outputs than 8");
     CustomShape *s = arena_array(r->a, CustomShape, c->nout + 1);
@@ -123,10 +119,9 @@ static void read_outputs(Reader *r, const char *text)
 static void read_shape(Reader *r, const char *of, const char *text)
 {
     const CustomAttr *c = &r->row->of;
-    const char *size[MOST_WORDS];
-    uint32_t o = find(r->output, c->nout, of), n;
+    uint32_t o = find(&r->output, of);
     if (o == NONE)
-        wrong(r, arena_printf(r->a, "'%s' is not one of its outputs", diag_escape(r->a, of)));
+        wrong(r, "'%s' is not one of its outputs", of);
     CustomShape *s = (CustomShape *)(uintptr_t)&c->shape[o];
     size_t length = strlen(text);
     if (*text != '[') {
@@ -135,30 +130,29 @@ static void read_shape(Reader *r, const char *of, const char *text)
     }
     if (text[length - 1] != ']')
         wrong(r, "a shape must be an input or a list [sizes]");
-    n = words(r, word(r, text + 1, length - 2), size);
-    if (n > MAX_RANK)
+    const Strings sizes = words(r, word(r, text + 1, length - 2));
+    if (sizes.n > MAX_RANK)
         wrong(r, "more dimensions than 8");
-    s->rank = (int)n;
-    for (uint32_t d = 0; d < n; d++) {
-        const char *dot = strchr(size[d], '.');
+    s->rank = (int)sizes.n;
+    for (uint32_t d = 0; d < sizes.n; d++) {
+        const char *size = sizes.at[d], *dot = strchr(size, '.');
         char *end;
-        long long v = strtoll(dot ? dot + 1 : size[d], &end, 10);
-        s->size[d].operand = dot ? (int)input(r, word(r, size[d], (size_t)(dot - size[d]))) : -1;
+        long long v = strtoll(dot ? dot + 1 : size, &end, 10);
+        s->size[d].operand = dot ? (int)input(r, word(r, size, (size_t)(dot - size))) : -1;
         s->size[d].dim = v;
-        if (*end || end == size[d] || v < (dot ? 0 : 1) || v > INT32_MAX || (dot && v >= MAX_RANK))
-            wrong(r, arena_printf(r->a, "'%s' is not a size: give INPUT.DIMENSION or a number",
-                                  diag_escape(r->a, size[d])));
+        if (*end || end == size || v < (dot ? 0 : 1) || v > INT32_MAX || (dot && v >= MAX_RANK))
+            wrong(r, "'%s' is not a size: give INPUT.DIMENSION or a number", size);
     }
 }
 
 static void read_rows(Reader *r, const char *text)
 {
-    const char *name[MOST_WORDS];
     CustomAttr *c = &r->row->of;
     bool *rows = arena_array(r->a, bool, c->nin + c->nout + 1);
-    for (uint32_t i = 0, n = words(r, text, name); i < n; i++) {
-        uint32_t o = find(r->output, c->nout, name[i]);
-        rows[o == NONE ? input(r, name[i]) : c->nin + o] = true;
+    const Strings names = words(r, text);
+    for (uint32_t i = 0; i < names.n; i++) {
+        uint32_t o = find(&r->output, names.at[i]);
+        rows[o == NONE ? input(r, names.at[i]) : c->nin + o] = true;
     }
     for (uint32_t o = 0; o < c->nout; o++)
         if (!rows[c->nin + o])
@@ -174,28 +168,27 @@ static void read_gradient(Reader *r, const char *text)
     if (!open || text[length - 1] != ')')
         wrong(r, "expected FUNCTION(INPUT, ...), with the inputs whose gradients it computes");
     r->gradient = identifier(r, word(r, text, (size_t)(open - text)));
-    r->n_asked = words(r, word(r, open + 1, length - (size_t)(open - text) - 2), r->asked);
-    if (r->n_asked == 0 || r->n_asked > MAX_RANK)
+    r->asked = words(r, word(r, open + 1, length - (size_t)(open - text) - 2));
+    if (r->asked.n == 0 || r->asked.n > MAX_RANK)
         wrong(r, "a gradient needs one to eight inputs");
-    for (uint32_t i = 0; i < r->n_asked; i++)
-        input(r, r->asked[i]);
+    for (uint32_t i = 0; i < r->asked.n; i++)
+        input(r, r->asked.at[i]);
 }
 
 static void read_sources(Reader *r, const char *text)
 {
-    const char *name[MOST_WORDS], *slash = strrchr(r->path, '/');
-    for (uint32_t i = 0, n = words(r, text, name); i < n; i++) {
+    const char *slash = strrchr(r->path, '/');
+    const Strings names = words(r, text);
+    for (uint32_t i = 0; i < names.n; i++) {
+        const char *name = names.at[i], *dot = strrchr(name, '.');
         size_t safe =
-            strspn(name[i], "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.");
-        const char *dot = strrchr(name[i], '.');
-        if (name[i][safe] || !dot || (strcmp(dot, ".c") && strcmp(dot, ".cu")))
-            wrong(r, arena_printf(r->a, "'%s' is not a .c or .cu file beside the table",
-                                  diag_escape(r->a, name[i])));
-        const char *path =
-            slash ? arena_printf(r->a, "%.*s/%s", (int)(slash - r->path), r->path, name[i])
-                  : name[i];
+            strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.");
+        if (name[safe] || !dot || (strcmp(dot, ".c") && strcmp(dot, ".cu")))
+            wrong(r, "'%s' is not a .c or .cu file beside the table", name);
+        const char *path = arena_printf(r->a, "%.*s%s", slash ? (int)(slash + 1 - r->path) : 0,
+                                        r->path, name);
         if (access(path, R_OK))
-            wrong(r, arena_printf(r->a, "there is no file '%s'", diag_escape(r->a, path)));
+            wrong(r, "there is no file '%s'", path);
         vec_push(r->a, &r->row->source, path);
     }
 }
@@ -207,13 +200,14 @@ static const CustomAttr *gradient_of(const Reader *r)
 {
     const CustomAttr *c = &r->row->of;
     CustomAttr *g = arena_new_of(r->a, CustomAttr);
-    CustomShape *shape = arena_array(r->a, CustomShape, r->n_asked + 1);
-    uint32_t *of = arena_array(r->a, uint32_t, r->n_asked + 1);
-    bool *rows = arena_array(r->a, bool, c->nin + 2 * c->nout + r->n_asked + 1);
+    const uint32_t asked = r->asked.n;
+    CustomShape *shape = arena_array(r->a, CustomShape, asked);
+    uint32_t *of = arena_array(r->a, uint32_t, asked);
+    bool *rows = arena_array(r->a, bool, c->nin + 2 * c->nout + asked);
     *g = (CustomAttr){.domain = c->domain,
                       .function = r->gradient,
                       .nin = c->nin + 2 * c->nout,
-                      .nout = r->n_asked,
+                      .nout = asked,
                       .shape = shape,
                       .rows = rows,
                       .of = of};
@@ -222,8 +216,8 @@ static const CustomAttr *gradient_of(const Reader *r)
         if (i >= c->nin)
             rows[i + c->nout] = c->rows[i];
     }
-    for (uint32_t k = 0; k < r->n_asked; k++) {
-        of[k] = input(r, r->asked[k]);
+    for (uint32_t k = 0; k < asked; k++) {
+        of[k] = input(r, r->asked.at[k]);
         shape[k] = (CustomShape){.like = of[k], .rank = -1};
         rows[g->nin + k] = c->rows[of[k]];
     }
@@ -264,9 +258,9 @@ static void begin_row(Reader *r, const char *text)
 
 static void read_numbers(Reader *r, const char *text)
 {
-    const char *name[MOST_WORDS];
-    r->row->of.n_number = words(r, text, name);
-    r->row->of.number_name = keep(r, name, r->row->of.n_number);
+    const Strings names = words(r, text);
+    r->row->of.n_number = names.n;
+    r->row->of.number_name = names.at;
 }
 
 static void read_forward(Reader *r, const char *text) { r->row->of.function = identifier(r, text); }
@@ -283,7 +277,7 @@ static void read_line(Reader *r, const char *line, size_t n)
     if (!*one)
         return;
     if (!eq)
-        wrong(r, arena_printf(r->a, "expected NAME = VALUE, not '%s'", diag_escape(r->a, one)));
+        wrong(r, "expected NAME = VALUE, not '%s'", one);
     const char *name = word(r, one, (size_t)(eq - one)), *text = word(r, eq + 1, strlen(eq + 1));
     if (!*text)
         wrong(r, "a value is missing");
@@ -302,7 +296,7 @@ static void read_line(Reader *r, const char *line, size_t n)
             key[k].read(r, text);
             return;
         }
-    wrong(r, arena_printf(r->a, "a row cannot have '%s'", diag_escape(r->a, name)));
+    wrong(r, "a row cannot have '%s'", name);
 }
 
 void custom_read(CustomOps *ops, const char *path, Arena *a)

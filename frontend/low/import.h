@@ -49,11 +49,8 @@ static inline ValueId im_in(const Import *im, uint32_t i) { return i < im->nin ?
 bool im_wanted(const Import *im, uint32_t out);         /* the node names this output */
 /* untold.c: for an embedding: the row without gradient, or -1 */
 int64_t im_padding_row(const Import *im);
-bool im_means(const Import *im);        /* for a scatter: it is scatter_reduce's mean (metadata) */
-/* for a scatter: it is an embedding's max_norm (metadata) */
-bool im_renorms(const Import *im);
-/* for a Squeeze: dims other than 1 stay, as in PyTorch */
-bool im_keeps_long_dims(const Import *im);
+/* whether the text of PyTorch's call, which dynamo leaves, has this part */
+bool im_calls(const Import *im, const char *text);
 /* untold.c: for a Max, Min or Clip with a constant: whether it is torch.maximum or a clamp by
  * tensors, which share the gradient where both are equal; a clamp by numbers has none there */
 bool im_shares_ties(const Import *im);

@@ -156,6 +156,12 @@ bool low_ints_either(const Import *im, const char *name, int i, int64_t **at, in
     return true;
 }
 
+void low_ints_needed(const Import *im, const char *name, int i, int64_t **at, int64_t *n)
+{
+    if (!low_ints_either(im, name, i, at, n))
+        low_fatal(im, i, "'%s' is missing", name);
+}
+
 int low_choice(const Import *im, const char *name, const char *dflt, const char *words)
 {
     enum { MOST = 16 };

@@ -28,6 +28,7 @@ int64_t *low_axes(const Import *im, const int64_t *axes, int64_t n, int rank);
 int *low_which(const Import *im, const int64_t *axes, int64_t n, int rank);
 /* Attribute `name`, or operand i if that is given instead; false if neither is. */
 bool low_ints_either(const Import *im, const char *name, int i, int64_t **at, int64_t *n);
+void low_ints_needed(const Import *im, const char *name, int i, int64_t **at, int64_t *n);
 
 /* A string attribute that must be one of the words: the place of its value among them. */
 int low_choice(const Import *im, const char *name, const char *dflt, const char *words);

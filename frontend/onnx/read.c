@@ -3,12 +3,8 @@
  * scanned (wire.c), its structure unpacked by protobuf-c into the arena, every initializer resolved
  * to a Payload.  No tensor's bytes are read here.
  */
-#include <errno.h>
-#include <fcntl.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "onnx.h"
 
@@ -26,32 +22,17 @@ Limits limits_default(void)
 
 static void map_file(Model *m)
 {
-    int fd = open(m->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    struct stat st;
-    if (fd < 0)
-        diag_fatal(EXIT_IO, WHERE_FILE(m->path), "cannot open: %s", strerror(errno));
-    if (fstat(fd, &st) || !S_ISREG(st.st_mode) || st.st_size == 0) {
-        const char *why = S_ISDIR(st.st_mode)   ? "is a directory"
-                          : S_ISREG(st.st_mode) ? "the file is empty"
-                                                : file_unfit(st.st_mode);
-        close(fd);
-        if (S_ISDIR(st.st_mode))
-            diag_hint("give the .onnx file itself");
-        diag_fatal(S_ISREG(st.st_mode) ? EXIT_MODEL : EXIT_IO, WHERE_FILE(m->path), "%s", why);
-    }
-    m->size = (size_t)st.st_size;
+    const FileMap *f = arena_file(m->arena, m->path);
+    const char *slash = strrchr(m->path, '/');
+    m->at = (const uint8_t *)f->at;
+    m->size = f->bytes;
+    if (m->size == 0)
+        diag_fatal(EXIT_MODEL, WHERE_FILE(m->path), "the file is empty");
     if (m->size > m->limits.file_bytes) {
-        close(fd);
         diag_hint("--limit=bytes=N raises the limit");
         diag_fatal(EXIT_MODEL, WHERE_FILE(m->path), "the file has %zu bytes, the limit is %llu",
                    m->size, (unsigned long long)m->limits.file_bytes);
     }
-    m->at = arena_map(m->arena, m->path, fd, m->size);
-    int error = errno;
-    close(fd);
-    if (!m->at)
-        diag_fatal(EXIT_IO, WHERE_FILE(m->path), "cannot map: %s", strerror(error));
-    const char *slash = strrchr(m->path, '/');
     m->external.folder_name =
         slash ? arena_strndup(m->arena, m->path, (size_t)(slash - m->path) + 1) : "";
 }

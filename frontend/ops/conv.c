@@ -41,19 +41,19 @@ static Window window(const Import *im, const Shape *x, const int64_t *kernel)
     return w;
 }
 
+static void divide_pads(Window *w, int i, int64_t total)
+{
+    w->pad[i] = w->auto_pad == AUTO_UPPER ? total / 2 : total - total / 2;
+    w->pad[w->n + i] = total - w->pad[i];
+}
+
 /* SAME_*: as many outputs as ceil(in / stride); VALID: no pads. */
 static void resolve_same(Window *w, const Shape *x)
 {
-    if (w->auto_pad == AUTO_NOTSET)
-        return;
-    for (int i = 0; i < w->n; i++) {
-        int64_t in = x->d[i + 2], out = (in + w->stride[i] - 1) / w->stride[i];
-        int64_t total = w->auto_pad == AUTO_VALID
-                            ? 0
-                            : low_max((out - 1) * w->stride[i] + extent(w, i) - in, 0);
-        int64_t half = total / 2;
-        w->pad[i] = w->auto_pad == AUTO_UPPER ? half : total - half;
-        w->pad[w->n + i] = total - w->pad[i];
+    for (int i = 0; i < w->n && w->auto_pad != AUTO_NOTSET; i++) {
+        int64_t in = x->d[i + 2], out = (in + w->stride[i] - 1) / w->stride[i],
+                total = low_max((out - 1) * w->stride[i] + extent(w, i) - in, 0);
+        divide_pads(w, i, w->auto_pad == AUTO_VALID ? 0 : total);
     }
 }
 
@@ -117,15 +117,11 @@ static int64_t *transposed_dims(const Import *im, Window *w, const Shape *x)
     for (int i = 0; i < w->n; i++) {
         int64_t full = w->stride[i] * (x->d[i + 2] - 1) + extra[i] + extent(w, i);
         if (w->auto_pad == AUTO_VALID)
-            w->pad[i] = w->pad[w->n + i] = 0;
+            divide_pads(w, i, 0);
         if (shaped || same) {
-            int64_t want = shaped ? given[i] : x->d[i + 2] * w->stride[i], total = full - want;
-            if (want < 1)
-                low_fatal(im, -1, "output_shape: %lld", (long long)want);
-            int64_t half = low_max(total, 0) / 2;
-            w->pad[i] = w->auto_pad == AUTO_UPPER ? half : low_max(total, 0) - half;
-            w->pad[w->n + i] = low_max(total, 0) - w->pad[i];
-            out[i] = want;
+            out[i] = shaped ? given[i] : x->d[i + 2] * w->stride[i];
+            if (out[i] >= 1) /* else it is refused below */
+                divide_pads(w, i, low_max(full - out[i], 0));
         } else {
             out[i] = full - w->pad[i] - w->pad[w->n + i];
         }
@@ -216,11 +212,9 @@ void import_pool(Import *im)
 /* |x|^p; the even powers need no Abs. */
 static ValueId power(Graph *g, ValueId x, int64_t p)
 {
-    if (p == 1)
-        return g_unary(g, OP_Abs, x);
-    if (p == 2)
-        return low_square(g, x);
-    return g_binary(g, OP_Pow, p % 2 ? g_unary(g, OP_Abs, x) : x, g_like(g, x, (double)p));
+    const char *odd = p == 1 ? "x: Abs(x)" : "x, double p: Pow(Abs(x), p)",
+               *even = p == 2 ? "x: x * x" : "x, double p: Pow(x, p)";
+    return g_formula(g, p % 2 ? odd : even, x, (double)p);
 }
 
 static ValueId root(Graph *g, ValueId s, int64_t p)

@@ -15,8 +15,7 @@ void import_reshape(Import *im)
     int64_t *dims, n, total = shape_elements(&s);
     bool allowzero = im_int(im, "allowzero", 0) != 0;
     int infer = -1;
-    if (!low_ints_either(im, "shape", 1, &dims, &n))
-        low_fatal(im, 1, "the new shape is missing");
+    low_ints_needed(im, "shape", 1, &dims, &n);
     Shape out = low_dims(im, 1, dims, n, -1);
     for (int d = 0; d < out.rank; d++) {
         if (out.d[d] == 0 && !allowzero) {
@@ -63,7 +62,7 @@ void import_squeeze(Import *im)
         for (int64_t i = 0; i < all; i++)
             if (s.d[axes[i]] == 1)
                 axes[n++] = axes[i];
-            else if (!im_keeps_long_dims(im))
+            else if (!im_calls(im, "aten.squeeze.dim"))   /* where others stay */
                 low_fatal(im, -1, "dim %lld is %lld, not 1", (long long)axes[i],
                           (long long)s.d[axes[i]]);
     } else {
@@ -81,8 +80,7 @@ void import_unsqueeze(Import *im)
     ValueId x = low_need(im, 0);
     Shape s = low_shape(g, x), out = {0};
     int64_t *given, n;
-    if (!low_ints_either(im, "axes", 1, &given, &n))
-        low_fatal(im, -1, "the axes are missing");
+    low_ints_needed(im, "axes", 1, &given, &n);
     if (n > MAX_RANK - s.rank)
         low_fatal(im, -1, "more than %d dims", MAX_RANK);
     out.rank = s.rank + (int)n;
@@ -156,10 +154,8 @@ void import_slice(Import *im)
     ValueId x = low_need(im, 0);
     Shape s = low_shape(g, x);
     int64_t *starts, *ends, *axes = NULL, *steps = NULL, n, ne, na = 0, ns = 0;
-    if (!low_ints_either(im, "starts", 1, &starts, &n))
-        low_fatal(im, 1, "the starts are missing");
-    if (!low_ints_either(im, "ends", 2, &ends, &ne))
-        low_fatal(im, 2, "the ends are missing");
+    low_ints_needed(im, "starts", 1, &starts, &n);
+    low_ints_needed(im, "ends", 2, &ends, &ne);
     bool some = low_ints_either(im, "axes", 3, &axes, &na);
     if (im_in(im, 4) != NONE)
         im_const_ints(im, 4, &steps, &ns);
@@ -273,8 +269,7 @@ void import_pad(Import *im)
     int rank = low_shape(g, x).rank,
         mode = modes[low_choice(im, "mode", "constant", "constant reflect edge wrap")];
     int64_t *pads, *axes = NULL, n, na = rank, begin[MAX_RANK] = {0}, end[MAX_RANK] = {0};
-    if (!low_ints_either(im, "pads", 1, &pads, &n))
-        low_fatal(im, 1, "the pads are missing");
+    low_ints_needed(im, "pads", 1, &pads, &n);
     double value = im->opset >= 11 ? im_const_double(im, 2, 0) : im_float(im, "value", 0);
     if (im_in(im, 3) != NONE)
         im_const_ints(im, 3, &axes, &na);
@@ -370,13 +365,14 @@ void import_scatter(Import *im)
     static const int modes[] = {SCATTER_NONE, SCATTER_ADD, SCATTER_MUL, SCATTER_MAX, SCATTER_MIN};
     ValueId in[3] = {low_need(im, 0), low_need(im, 1), low_need(im, 2)};
     Attr attr = {.reduction = modes[low_choice(im, "reduction", "none", "none add mul max min")]};
-    if (attr.reduction == SCATTER_NONE && im_means(im)) {
+    if (attr.reduction == SCATTER_NONE && im_calls(im, "aten.scatter_reduce.") &&
+        im_calls(im, ", mean)")) {
         diag_hint("compute it as index_add of the values divided by index_add of ones");
         low_fatal(im, -1,
                   "the model computes scatter_reduce's mean, but the file keeps the last value: "
                   "ONNX has no such reduction, and the exporter wrote none");
     }
-    if (im->training && im_renorms(im)) {
+    if (im->training && im_calls(im, "target=torch.ops.aten.embedding_renorm.")) {
         diag_hint("export without max_norm, or let the model divide the rows by their norm");
         low_fatal(im, -1,
                   "max_norm changes the embedding's table in place when it is read, which is not "

@@ -25,7 +25,8 @@ struct Layer {
     Graph *g; /* the model's; while a step is made, its body */
     int64_t steps, batch, inputs, hidden;
     int gates, directions, functions;
-    double clip; /* of what activations get; 0: none */
+    bool batch_first; /* operands and results have the batch as dim 0 */
+    double clip;      /* of what activations get; 0: none */
     State (*step)(Layer *l, ValueId x, State s);
     /* of the direction at hand: what each step reads.  [gates * hidden, hidden]; [1, ...], NONE;
        [1, hidden] of i, o, f, NONE */
@@ -141,22 +142,16 @@ static State lstm_step(Layer *l, ValueId x, State s)
 
 /* ---- operands ---- */
 
-static ValueId check_shape(const Layer *l, uint32_t input, int rank, const int64_t *dims)
+/* Operand `input`, of this shape; NONE: there is none. */
+static ValueId operand(const Layer *l, uint32_t input, Shape want)
 {
-    ValueId v = im_in(l->im, input);
-    if (v == NONE)
+    if (im_in(l->im, input) == NONE)
         return NONE;
-    Shape want = {.rank = rank}, is = low_shape(l->g, v);
-    memcpy(want.d, dims, (size_t)rank * sizeof *dims);
-    if (!shape_equal(&want, &is)) {
-        if (input == 6)
-            diag_hint("if it is an LSTM with proj_size, ONNX has none and the exporter dropped the "
-                      "projection: write it as a Linear behind each LSTM");
-        low_fatal(l->im, (int)input, "%s, %s is needed",
-                  shape_print(l->im->arena, low_dtype(l->g, v), &is),
-                  shape_print(l->im->arena, low_dtype(l->g, v), &want));
-    }
-    return v;
+    const Shape is = low_shape(l->g, l->im->in[input]);
+    if (input == 6 && !shape_equal(&want, &is))
+        diag_hint("if it is an LSTM with proj_size, ONNX has none and the exporter dropped the "
+                  "projection: write it as a Linear behind each LSTM");
+    return low_expect(l->im, input, want);
 }
 
 /* Of one direction: the first dim is taken and goes. */
@@ -183,58 +178,40 @@ static ValueId same_rows(Layer *l, ValueId s)
     if (low_uniform(l->g, s, &x))
         return x == 0 ? zero(l) : g_full(l->g, low_dtype(l->g, s), &all, x);
     const Value *v = val(l->g, s);
-    if (v->kind != V_CONST)
+    if (v->kind != V_CONST || !const_slices_equal(v, 0))
         return s;
-    for (int64_t i = 0; i < l->batch * l->hidden; i++)
-        if (low_const_at(v, i) != low_const_at(v, i % l->hidden))
-            return s;
     return g_expand(l->g, g_slice_axis(l->g, s, 0, 0, 1), &all);
 }
 
 static ValueId initial(Layer *l, uint32_t input)
 {
-    bool batch_first = im_int(l->im, "layout", 0) != 0;
-    const int64_t dims[] = {batch_first ? l->batch : l->directions,
-                            batch_first ? l->directions : l->batch, l->hidden};
-    ValueId x = check_shape(l, input, 3, dims);
-    if (x == NONE)
-        return zero(l);
-    if (batch_first)
-        x = g_transpose(l->g, x, (const int64_t[]){1, 0, 2});
-    return same_rows(l, of_direction(l, x));
+    Shape s = shape_of(3, l->batch, (int64_t)l->directions, l->hidden);
+    if (!l->batch_first)
+        s.d[0] = l->directions, s.d[1] = l->batch;
+    ValueId x = operand(l, input, s);
+    return x == NONE ? zero(l) : same_rows(l, low_at(l->g, x, l->batch_first, l->direction));
 }
 
 /* [batch] lengths to bool [steps, batch, 1]; NONE where each is that of all steps. */
 static ValueId live_steps(const Layer *l)
 {
     Graph *g = l->g;
-    ValueId n = check_shape(l, 4, 1, &l->batch);
-    if (n == NONE)
+    ValueId n = operand(l, 4, (Shape){1, {l->batch}});
+    double each;
+    if (n == NONE || (low_uniform(g, n, &each) && each == (double)l->steps))
         return NONE;
-    const Value *v = val(g, n);
-    bool whole = v->kind == V_CONST;
-    for (int64_t i = 0; whole && i < l->batch; i++)
-        whole = low_const_at(v, i) == (double)l->steps;
-    if (whole)
-        return NONE;
-    Shape s = {3, {1, l->batch, 1}};
-    return g_binary(g, OP_Less, g_iota(g, low_dtype(g, n), 3, 0, l->steps), g_reshape(g, n, &s));
+    return g_binary(g, OP_Less, g_iota(g, low_dtype(g, n), 3, 0, l->steps), low_line(g, n, 1, 3));
 }
 
 /* ---- a direction ---- */
-
-/* live ? x : other, other NONE: 0. */
-static ValueId keep(const Layer *l, ValueId live, ValueId x, ValueId other)
-{
-    return g_where(l->g, live, x, other == NONE ? g_like(l->g, x, 0) : other);
-}
 
 static void set_weights(Layer *l, ValueId *in_bias)
 {
     Graph *g = l->g;
     int64_t wide = l->gates * l->hidden;
-    ValueId b = check_shape(l, 3, 2, (const int64_t[]){l->directions, 2 * wide});
-    ValueId r = check_shape(l, 2, 3, (const int64_t[]){l->directions, wide, l->hidden});
+    ValueId b = operand(l, 3, (Shape){2, {l->directions, 2 * wide}}),
+            r = operand(l, 2, (Shape){3, {l->directions, wide, l->hidden}}),
+            p = l->gates == 4 ? operand(l, 7, (Shape){2, {l->directions, 3 * l->hidden}}) : NONE;
     l->recurrence = of_direction(l, r);
     *in_bias = l->recurrence_bias = NONE;
     if (b != NONE) {
@@ -242,9 +219,6 @@ static void set_weights(Layer *l, ValueId *in_bias)
         *in_bias = g_slice_axis(g, b, 1, 0, wide);
         l->recurrence_bias = g_slice_axis(g, b, 1, wide, wide);
     }
-    ValueId p = l->gates == 4
-                    ? check_shape(l, 7, 2, (const int64_t[]){l->directions, 3 * l->hidden})
-                    : NONE;
     for (int i = 0; i < 3; i++)
         l->peephole[i] = p == NONE ? NONE
                                    : g_slice_axis(g, g_slice_axis(g, p, 0, l->direction, 1), 1,
@@ -310,9 +284,9 @@ static State over_steps(Layer *l, ValueId x, bool backwards, ValueId *y)
     State next = l->step(&step, x, s);
     ValueId out = next.h;
     if (step.live != NONE) {
-        out = keep(&step, step.live, next.h, NONE);
-        next.h = keep(&step, step.live, next.h, s.h);
-        next.c = cell ? keep(&step, step.live, next.c, s.c) : NONE;
+        out = g_formula(step.g, "live, x: live ? x : 0", step.live, next.h);
+        next.h = g_where(step.g, step.live, next.h, s.h);
+        next.c = cell ? g_where(step.g, step.live, next.c, s.c) : NONE;
     }
     put(&b, next.h);
     put(&b, next.c);
@@ -344,25 +318,18 @@ static State one_direction(Layer *l, ValueId x, bool backwards, ValueId *y)
 
 /* ---- the node ---- */
 
-/* y of all directions: [steps, directions, batch, hidden], or with the batch first. */
-static ValueId stack_steps(const Layer *l, const ValueId *y, bool batch_first)
+/* The directions' last states, or steps: [directions, batch, hidden], or with the batch in front;
+ * steps before both. */
+static ValueId stacked(const Layer *l, ValueId *part, bool steps)
 {
     Graph *g = l->g;
-    ValueId both[2];
-    int way_at = batch_first ? 2 : 1;
-    for (int d = 0; d < l->directions; d++)
-        both[d] = low_unsqueeze(
-            g, batch_first ? g_transpose(g, y[d], (const int64_t[]){1, 0, 2}) : y[d], way_at);
-    return l->directions == 1 ? both[0] : g_concat(g, 2, both, way_at);
-}
-
-static ValueId stack_ways(const Layer *l, const ValueId *h, bool batch_first)
-{
-    ValueId part[2];
-    int at = batch_first ? 1 : 0;
-    for (int d = 0; d < l->directions; d++)
-        part[d] = low_unsqueeze(l->g, h[d], at);
-    return l->directions == 1 ? part[0] : g_concat(l->g, 2, part, at);
+    const int at = steps + l->batch_first;
+    for (int d = 0; d < l->directions; d++) {
+        if (steps && l->batch_first)
+            part[d] = g_transpose(g, part[d], (const int64_t[]){1, 0, 2});
+        part[d] = low_unsqueeze(g, part[d], at);
+    }
+    return l->directions == 1 ? part[0] : g_concat(g, 2, part, at);
 }
 
 enum { FORWARD, REVERSE, BOTH };
@@ -374,17 +341,17 @@ static int direction_of(const Import *im)
 static void check_operands(Layer *l)
 {
     Import *im = l->im;
-    bool batch_first = im_int(im, "layout", 0) != 0;
     Shape x = low_need_rank(im, 0, 3, 3), r = low_need_rank(im, 2, 3, 3);
     low_need_float(im, 0);
     low_need(im, 1);
     l->directions = direction_of(im) == BOTH ? 2 : 1;
-    l->steps = x.d[batch_first], l->batch = x.d[!batch_first], l->inputs = x.d[2];
+    l->batch_first = im_int(im, "layout", 0) != 0;
+    l->steps = x.d[l->batch_first], l->batch = x.d[!l->batch_first], l->inputs = x.d[2];
     l->hidden = r.d[2];
     if (im_int(im, "hidden_size", l->hidden) != l->hidden)
         low_fatal(im, 2, "hidden_size is %lld, the weights have %lld",
                   (long long)im_int(im, "hidden_size", 0), (long long)l->hidden);
-    check_shape(l, 1, 3, (const int64_t[]){l->directions, l->gates * l->hidden, l->inputs});
+    operand(l, 1, (Shape){3, {l->directions, l->gates * l->hidden, l->inputs}});
     if (l->steps < 1)
         low_fatal(im, 0, "a sequence without steps");
 }
@@ -397,19 +364,20 @@ static void recurrent(Import *im, int gates, int functions, State (*step)(Layer 
     check_operands(&l);
     l.clip = im_float(im, "clip", 0);
     l.live = live_steps(&l);
-    bool batch_first = im_int(im, "layout", 0) != 0, reverse = direction_of(im) == REVERSE;
-    ValueId x = batch_first ? g_transpose(g, im->in[0], (const int64_t[]){1, 0, 2}) : im->in[0];
-    ValueId y[2], h[2], c[2];
+    bool reverse = direction_of(im) == REVERSE;
+    ValueId x = im->in[0], y[2], h[2], c[2];
+    if (l.batch_first)
+        x = g_transpose(g, x, (const int64_t[]){1, 0, 2});
     for (l.direction = 0; l.direction < l.directions; l.direction++) {
         State last = one_direction(&l, x, reverse || l.direction == 1, &y[l.direction]);
         h[l.direction] = last.h, c[l.direction] = last.c;
     }
     if (im_wanted(im, 0))
-        im->out[0] = stack_steps(&l, y, batch_first);
+        im->out[0] = stacked(&l, y, true);
     if (im_wanted(im, 1))
-        im->out[1] = stack_ways(&l, h, batch_first);
+        im->out[1] = stacked(&l, h, false);
     if (gates == 4 && im_wanted(im, 2))
-        im->out[2] = stack_ways(&l, c, batch_first);
+        im->out[2] = stacked(&l, c, false);
 }
 
 void import_rnn(Import *im) { recurrent(im, 1, 1, rnn_step); }

@@ -310,5 +310,3 @@ void import_resize(Import *im)
     }
     im->out[0] = g_cast(im->g, x, t);
 }
-
-void import_upsample(Import *im) { import_resize(im); }
