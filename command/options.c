@@ -173,7 +173,7 @@ static void set_target(Options *o, const char *arg)
 static void set_parameters(Options *o, const char *arg)
 {
     (void)arg;
-    o->parameters = o->import.training = true;
+    o->parameters = o->import.training = o->import.listing = true;
 }
 
 static void set_recompute(Options *o, const char *arg)

@@ -59,8 +59,9 @@ typedef struct {
     Strings params_from;                      /* files of parameters */
     Limits limits;
     DropoutMode dropout;
-    /* there is a loss: parameters train, with warnings for those that cannot */
-    bool training;
+    /* there is a loss: parameters train, with warnings for those that cannot; listing: they are
+       only listed, and none is refused that would train with a part of its gradient */
+    bool training, listing;
     /* d y / d wrt[i] over a list of nodes, NONE if unreached: autodiff's grad_nodes(), which this
        room must not include; NULL: a node Gradient is refused */
     void (*gradient)(Graph *g, const NodeId *list, uint32_t n, ValueId y, uint32_t nwrt,

@@ -788,7 +788,7 @@ def packed(d):
     export_folded(m, (x[:MB],), f"{d}/model.onnx", ["x"])
     m = m.double(); y = m(x.double()); l = F.mse_loss(y, t.double()); l.backward()
     grads = {k: g for k, g in grads_of(m).items() if k != "o.bias"}      # one of whose uses is lost
-    write(d, ("mse", l.item()), grads, "lstm:begin", "model.onnx", y, folded="conv.weight,proto", x=x, target=t)
+    write(d, ("mse", l.item()), grads, "lstm:begin", "model.onnx", y, extra="--freeze o.bias", folded="conv.weight,proto", x=x, target=t)
     with torch.random.fork_rng(): export_folded(Alike(), (x[:MB],), f"{d}/alike.onnx", ["x"])
 
 class Clip(nn.Module):                                  # two towers; one of the text's layers is shared with the image's

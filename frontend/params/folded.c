@@ -340,9 +340,12 @@ void fx_fold(Fx *x)
     note_unfit(x);
     recover(x, &all);
     tie_all(x, &all); /* to what was recovered */
-    for (uint32_t i = 0; i < all.n; i++)
+    for (uint32_t i = 0; i < all.n; i++) {
         if (!all.at[i].done && !param_is_used(all.at[i].use->node, all.at[i].use->input))
             note_merged(x, &all.at[i]);
+        if (!is_merged(&all.at[i]))
+            fx_note_origin(x, all.at[i].use);
+    }
     fx_refuse_merged(x);
 }
 

@@ -186,6 +186,5 @@ void param_from_signature(Params *p, RawNodes *list)
     fx_make(&x);
     fx_unpack(&x);
     fx_fold(&x);
-    fx_note_origins(&x);
     fx_restore(&x);
 }

@@ -122,8 +122,8 @@ uint32_t fx_unread_origin(const Fx *x, uint32_t init);
 /* How many of the steps that lead to it, the last one included, are of these kinds; NULL: of
    any. */
 uint32_t fx_steps(const Fx *x, const Trace *t, const char *const *base);
-/* notes known parameters that an initializer was computed from but its readers are not made from */
-void fx_note_origins(Fx *x);
+/* notes known parameters that an initializer was computed from but its reader is not made from */
+void fx_note_origin(Fx *x, const Use *u);
 
 /* ---- undo.c ---- */
 /* The recipe reads parameter 0.  plain: the bytes are the initializer's; turned: with two dims

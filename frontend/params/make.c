@@ -129,8 +129,10 @@ static void use_other(Fx *x, const Use *u, uint32_t id)
 void fx_lacks(Fx *x, uint32_t entry, const char *as)
 {
     Params *p = x->p;
-    const char *name = p->sig_param[entry] == NONE ? p->sig.entry[entry].target
-                                                   : p->g->param.at[p->sig_param[entry]].name;
+    uint32_t id = p->sig_param[entry];
+    const char *name = id == NONE ? p->sig.entry[entry].target : p->g->param.at[id].name;
+    if (id != NONE && !p->g->param.at[id].trainable)
+        return;
     const char *key = arena_printf(x->a, "%s\n%s", name, as);
     if (strmap_get(&p->noted, key) != NONE)
         return;

@@ -123,17 +123,21 @@ static bool is_in_recipe(Fx *x, const Recipe *r, uint32_t entry)
     return false;
 }
 
-void fx_note_origins(Fx *x)
+/* Are the operand's numbers another parameter's?  Then this one met a factor of zero (the first step
+ * of a recurrent layer), which its gradient meets too; unless it is zero itself. */
+static bool met_zero(const Fx *x, const Recipe *r, uint32_t entry)
+{
+    const Param *q = &x->p->g->param.at[x->p->sig_param[entry]];
+    return r && q->bytes.at && !raw_is_constant(&(RawTensor){.dtype = q->dtype, .bytes = q->bytes});
+}
+
+void fx_note_origin(Fx *x, const Use *u)
 {
     const Params *p = x->p;
-    for (uint32_t i = 0; i < x->all.n; i++) {
-        const Use *u = &x->all.at[i];
-        const MadeOf *o = &x->origin[u->init];
-        const Recipe *r = u->node->made ? u->node->made[u->input] : NULL;
-        if (u->entry != NONE || u->node->dead)
-            continue;
-        for (uint32_t k = 0; k < o->entry.n; k++)
-            if (p->sig_param[o->entry.at[k]] != NONE && !is_in_recipe(x, r, o->entry.at[k]))
-                fx_lacks(x, o->entry.at[k], p->m->init.at[u->init].name);
-    }
+    const MadeOf *o = &x->origin[u->init];
+    const Recipe *r = u->node->made ? u->node->made[u->input] : NULL;
+    for (uint32_t k = 0; k < o->entry.n; k++)
+        if (p->sig_param[o->entry.at[k]] != NONE && !is_in_recipe(x, r, o->entry.at[k]) &&
+            !met_zero(x, r, o->entry.at[k]))
+            fx_lacks(x, o->entry.at[k], p->m->init.at[u->init].name);
 }

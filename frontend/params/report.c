@@ -110,6 +110,13 @@ static void report_arrays(const Params *p)
         "parameters are multiplied by a BatchNormalization that the export folded, and train that "
         "way",
         &l->scaled);
+    if (l->partial.n && !p->opt->listing && !p->is_whole) {
+        diag_hint("%s", remedies(p));
+        diag_fatal(EXIT_MODEL, WHERE_FILE(p->m->path),
+                   "the export folded uses of parameters into numbers, so these would train with a "
+                   "part of their gradient: %s",
+                   join(p->m->arena, l->partial.at, l->partial.n));
+    }
     param_say(p->m, p->is_whole ? NULL : remedies(p),
               "uses of parameters that the export folded get no gradient", &l->partial);
 }

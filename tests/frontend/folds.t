@@ -53,8 +53,8 @@ said() { "$ppsplit" -q "$cases/$1/${2:-model}.onnx" --loss mse -o said.out "${@:
 told() { said "$@" | sed -n 's/.*: //p'; }
 is "folded: what was recovered is named" "$(said folded | head -n 1)" "folded/model.onnx: warning: parameters were recovered from what the export folded them into: token [1,1,8], step [3,8] (rows in the order they are read), gamma [8]"
 is "given: what cannot be recovered is named" "$(said given)" "given/model.onnx: warning: parameters will not train, folded away by the export, merged with equal ones or not used: flat, a.parametrizations.weight.original0, a.parametrizations.weight.original1, c.parametrizations.weight.original0, c.parametrizations.weight.original1, place.weight"
-is "packed: what was computed is not taken for a parameter" "$(told packed)" "o.bias (as sum_1)
-proto, conv.weight"
+is "packed: a parameter of which a use is folded, and trains: refused" "$(told packed)" "o.bias (as sum_1)"
+is "packed: what was computed is not taken for a parameter" "$(told packed model --freeze o.bias)" "proto, conv.weight"
 is "packed: rows that were folded are no equal of what was merged" "$(told packed heads)" "step_weight [2,4,4]
 step_bias"
 is "packed: rows are in the order in which they are read; copies in one dim, and equal ones in several, are named" "$(told packed rows)" \
@@ -72,7 +72,7 @@ for name in packed partly; do
     folded=''
     . "$cases/$name/case.env"
     dir=$cases/$name data=(--data "x=$cases/$name/in.x.npy" --microbatches $((rows / mb)) --quiet)
-    ok "$name: splits and builds" split_model "$dir/model.onnx" $name "$splits" --loss "$loss"
+    ok "$name: splits and builds" split_model "$dir/model.onnx" $name "$splits" --loss "$loss" $extra
     mkdir $name.run
     ok "$name: trains" $name/pipeline train "${data[@]}" --data "target=$dir/target.npy" --lr 0.1 --dump-grads $name.run/grads \
         --log-json $name.run/log.json --checkpoint $name.ck
