@@ -23,11 +23,14 @@ bool bind_option(const char *option, const char *name, const char **text)
     return true;
 }
 
-static const char *find_option(const ImportOptions *opt, const char *name, const char **text)
+/* The option that names it, which is used from then on, or NULL. */
+static const char *find_option(const ImportState *s, const char *name, const char **text)
 {
-    for (uint32_t i = 0; i < opt->bind.n; i++)
-        if (bind_option(opt->bind.at[i], name, text))
-            return opt->bind.at[i];
+    for (uint32_t i = 0; i < s->opt->bind.n; i++)
+        if (bind_option(s->opt->bind.at[i], name, text)) {
+            *strmap_at(&s->binds->used, s->opt->bind.at[i]) = 1;
+            return s->opt->bind.at[i];
+        }
     return NULL;
 }
 
@@ -78,26 +81,26 @@ DimName bind_name(const ImportState *s, const Onnx__TensorShapeProto__Dimension 
     if (d->value_case != ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_PARAM ||
         is_placeholder(d->dim_param))
         return (DimName){arena_printf(a, "%s.%d", input, i), 1};
-    if (!find_option(s->opt, d->dim_param, &said) && is_multiple(d->dim_param, &name))
+    if (!find_option(s, d->dim_param, &said) && is_multiple(d->dim_param, &name))
         return name;
     return (DimName){d->dim_param, 1};
 }
 
 /* least: the smallest value that it may have */
-static int64_t number(const ImportOptions *opt, const char *name, int64_t least)
+static int64_t number(const ImportState *s, const char *name, int64_t least)
 {
-    const char *text, *option = find_option(opt, name, &text), *other, *value;
+    const char *text, *option = find_option(s, name, &text), *other, *value;
     char *end;
     long long n;
     if (!option)
         return -1;
     other = multiple_said(text, &n);
     if (other) {
-        if (!find_option(opt, other, &value) || multiple_said(value, &n))
+        if (!find_option(s, other, &value) || multiple_said(value, &n))
             diag_fatal(EXIT_USAGE, WHERE_NONE, "--bind %s: --bind %s=N gives '%s' a number", option,
                        other, other);
         (void)multiple_said(text, &n);
-        int64_t size = number(opt, other, 1);
+        int64_t size = number(s, other, 1);
         if (size > INT32_MAX / n)
             diag_fatal(EXIT_USAGE, WHERE_NONE, "--bind %s: it is more than 2147483647", option);
         return n * size;
@@ -123,11 +126,11 @@ void bind_add(Symbols *s, Arena *a, const char *name)
 
 int64_t bind_size(const ImportState *s, DimName d)
 {
-    int64_t n = number(s->opt, d.name, 1);
+    int64_t n = number(s, d.name, 1);
     return n < 0 ? -1 : n * d.times;
 }
 
-int64_t bind_count(const ImportOptions *opt, const char *name) { return number(opt, name, 0); }
+int64_t bind_count(const ImportState *s, const char *name) { return number(s, name, 0); }
 
 /* ---- values of inputs ---- */
 
@@ -159,7 +162,7 @@ ValueId bind_value(ImportState *s, const char *name, Dtype declared, const Shape
                    Binds *all)
 {
     Graph *g = s->g;
-    const char *text, *option = find_option(s->opt, name, &text);
+    const char *text, *option = find_option(s, name, &text);
     bool one = shape_elements(shape) == 1,
          dimension = strmap_get(&all->dimension.seen, name) != NONE;
     if (option && one && dimension)
@@ -222,30 +225,6 @@ void bind_refuse_unbound(const ImportState *s, const Symbols *unbound)
     diag_fatal(EXIT_MODEL, WHERE_FILE(s->m->path), "dimensions without a value: %s", list);
 }
 
-static bool is_named(const char *option, const Binds *all)
-{
-    const char *text;
-    bool used = false;
-    for (uint32_t i = 0; i < all->dimension.name.n && !used; i++)
-        used = bind_option(option, all->dimension.name.at[i], &text);
-    for (uint32_t i = 0; i < all->value.name.n && !used; i++)
-        used = bind_option(option, all->value.name.at[i], &text);
-    return used;
-}
-
-/* ... or a dimension is said to be a multiple of it */
-static bool is_used(const ImportOptions *opt, const char *option, const Binds *all)
-{
-    bool used = is_named(option, all);
-    for (uint32_t i = 0; i < opt->bind.n && !used; i++) {
-        const char *equals = strrchr(opt->bind.at[i], '='), *text;
-        long long times;
-        const char *other = equals ? multiple_said(equals + 1, &times) : NULL;
-        used = other && bind_option(option, other, &text) && is_named(opt->bind.at[i], all);
-    }
-    return used;
-}
-
 /* Of two options for one name neither is meant more than the other. */
 static void refuse_twice(const ImportOptions *opt, uint32_t i)
 {
@@ -261,7 +240,7 @@ void bind_check(const ImportOptions *opt, const Binds *all)
 {
     for (uint32_t i = 0; i < opt->bind.n; i++) {
         refuse_twice(opt, i);
-        if (is_used(opt, opt->bind.at[i], all))
+        if (strmap_get(&all->used, opt->bind.at[i]) != NONE)
             continue;
         char name[64];
         snprintf(name, sizeof name, "%.*s", (int)strcspn(opt->bind.at[i], "="), opt->bind.at[i]);

@@ -1,10 +1,32 @@
 /*
  * body.c - what nodes with bodies share.  In: the node, and values for its body's inputs.  Out: the
  * nodes of the body, imported in place, and what they yield; values of which a condition chooses.
+ * Of the nodes of any list, those that lead to no result are dead and are not imported.
  */
 #include <string.h>
 
 #include "control.h"
+
+static void mark_name(void *live, const char *name) { *strmap_at(live, name) = 1; }
+
+void import_mark_live(Model *m, RawNodes *list, uint32_t n, const char *const *root)
+{
+    StrMap live = {.arena = m->arena};
+    for (uint32_t i = 0; i < n; i++)
+        mark_name(&live, root[i]);
+    for (uint32_t i = list->n; i-- > 0;) {
+        RawNode *node = list->at[i];
+        node->dead = true;
+        for (uint32_t j = 0; j < node->nout; j++)
+            if (*node->out[j] && strmap_get(&live, node->out[j]) != NONE)
+                node->dead = false;
+        if (node->dead)
+            continue;
+        for (uint32_t j = 0; j < node->nin; j++)
+            mark_name(&live, node->in[j]);
+        inline_captured(m, node, mark_name, &live);
+    }
+}
 
 const char *control_text(const Control *c)
 {
@@ -47,7 +69,7 @@ Slots control_body(const Control *c, const char *attr, const Slots *in, uint32_t
     drops_find(s, &b.node);
     for (uint32_t i = 0; i < b.node.n; i++)
         vec_push(s->m->arena, &s->m->inner, b.node.at[i]);
-    c->body(s, &b.node);
+    s->body(s, &b.node);
     if (s->params)
         param_leave(s->params, before);
     Slots out = {0};

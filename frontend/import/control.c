@@ -104,8 +104,7 @@ static int control_number(const RawNode *n)
 ValueId im_graph(const Import *im, const char *name, ValueId x)
 {
     ImportState *s = im->state;
-    uint32_t origin = s->g->cur_origin;
-    Control c = {.s = s, .n = im->node, .body = s->body, .origin = origin};
+    Control c = {.s = s, .n = im->node, .origin = s->g->cur_origin};
     Slots in = {0};
     vec_push(im->arena, &in, ((Slot){.v = x}));
     Slots out = control_body(&c, name, &in, 1);
@@ -116,9 +115,9 @@ ValueId im_graph(const Import *im, const char *name, ValueId x)
 
 bool control_is(const RawNode *n) { return control_number(n) < N_CONTROLS; }
 
-void control_import(ImportState *s, RawNode *n, const ValueId *in, ImportBody *body)
+void control_import(ImportState *s, RawNode *n, const ValueId *in)
 {
-    Control c = {.s = s, .n = n, .body = body, .origin = s->g->cur_origin};
+    Control c = {.s = s, .n = n, .origin = s->g->cur_origin};
     c.in = arena_array(s->g->arena, Slot, n->nin);
     for (uint32_t i = 0; i < n->nin; i++) {
         const Slot *slot = *n->in[i] && !param_is_used(n, i) ? import_slot(s, n, i) : NULL;

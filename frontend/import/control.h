@@ -12,7 +12,6 @@ typedef VEC(Slot) Slots;
 typedef struct {
     ImportState *s;
     const RawNode *n;
-    ImportBody *body;
     Slot *in;
     uint32_t origin; /* of the node, for what is made beside bodies */
 } Control;

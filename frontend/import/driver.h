@@ -38,11 +38,9 @@ static inline void stop_result(Arena *a, RawNode *n, uint32_t i)
 
 /* ---- bodies, loops ---- */
 
-/* control.c, loop.c: If, Loop, Scan, SequenceMap.  in: the operands that are no sequences; body
- * imports the nodes of one, in order. */
-typedef void ImportBody(ImportState *s, const RawNodes *list);
+/* control.c, loop.c: If, Loop, Scan, SequenceMap.  in: the operands that are no sequences */
 bool control_is(const RawNode *n);
-void control_import(ImportState *s, RawNode *n, const ValueId *in, ImportBody *body);
+void control_import(ImportState *s, RawNode *n, const ValueId *in);
 
 /* trips.c: is a node of a trip of a loop whose nodes have begun?  With its last one the loop is
  * imported */
@@ -66,7 +64,7 @@ bool import_carries(ImportState *s, ValueId v);
 void detach_check(ImportState *s, const RawNode *n, const ValueId *in);
 void detach_report(const ImportState *s);
 
-/* live.c: fills RawNode.dead of a list that yields n names */
+/* body.c: fills RawNode.dead of a list that yields n names */
 void import_mark_live(Model *m, RawNodes *list, uint32_t n, const char *const *root);
 
 /* A dimension that has no size in the file is times * name: "batch", "8*batch", or "x.2", dimension
@@ -74,8 +72,8 @@ void import_mark_live(Model *m, RawNodes *list, uint32_t n, const char *const *r
 typedef struct { const char *name; int64_t times; } DimName;
 typedef struct { VEC(const char *) name; StrMap seen; } Symbols;
 /* What --bind may name: dimensions, and inputs of one element; input: its dimensions, by input of
- * the graph. */
-typedef struct { Symbols dimension, value; VEC(DimName *) input; } Binds;
+ * the graph; used: options that name something. */
+typedef struct Binds { Symbols dimension, value; VEC(DimName *) input; StrMap used; } Binds;
 
 /* bind.c: what --bind says: sizes of the dimensions that a file names, values of inputs of one
  * element. */
@@ -87,7 +85,7 @@ bool bind_option(const char *option, const char *name, const char **text);
 DimName bind_name(const ImportState *s, const Onnx__TensorShapeProto__Dimension *d,
                   const char *input, int i);
 int64_t bind_size(const ImportState *s, DimName d);     /* -1: unbound */
-int64_t bind_count(const ImportOptions *opt, const char *name); /* of a sequence; -1: unbound */
+int64_t bind_count(const ImportState *s, const char *name); /* of a sequence; -1: unbound */
 
 void bind_add(Symbols *s, Arena *a, const char *name); /* once */
 /* The value that --bind gives an input, as a constant; NONE: none.  declared: its type in the file;

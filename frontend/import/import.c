@@ -1,7 +1,7 @@
 /*
  * import.c - the import driver: ONNX models to one Graph of core ops.  In: paths.  Out: the Graph.
  *
- * For each model: open it (onnx/), find what its outputs need (live.c), refuse all unsupported ops
+ * For each model: open it (onnx/), find what its outputs need (body.c), refuse all unsupported ops
  * at once, decide the parameters (names/), bind the inputs' dimensions (inputs.c), then translate
  * node by node through the IMPORT column of ops.def; branches and loops are control.c's.  Several
  * models run in sequence.
@@ -264,7 +264,7 @@ static void import_node(ImportState *s, RawNode *n)
     for (uint32_t i = 0; i < n->nout; i++)
         out[i] = NONE;
     if (control_is(n)) {
-        control_import(s, n, in, import_body);
+        control_import(s, n, in);
         stop_defined(s, n);
     } else if (is_marker(n) || stop_marker(n)) {
         import_marker(s, n, in, out);
@@ -434,7 +434,7 @@ static Graph *import_all(Arena *a, uint32_t n, const char *const *path, const Im
     g->lengths.left = opt->left;
     Model **model = arena_array(a, Model *, n);
     Params **params = arena_array(a, Params *, n);
-    Binds all = {.dimension.seen.arena = a, .value.seen.arena = a};
+    Binds all = {.dimension.seen.arena = a, .value.seen.arena = a, .used.arena = a};
     Stops *stops = stop_begin(a, opt);
     Ids between = {0};
     for (uint32_t i = 0; i < n; i++) {
@@ -460,6 +460,7 @@ static Graph *import_all(Arena *a, uint32_t n, const char *const *path, const Im
                          .params = params[i],
                          .stops = stops,
                          .opt = opt,
+                         .binds = &all,
                          .stage = n > 1 ? (int)i : -1,
                          .env.arena = a};
         import_bind_inputs(&s, i ? &between : NULL, &all);
@@ -512,14 +513,17 @@ ValueId import_loss_model(Graph *g, const char *path, const ImportOptions *opt, 
     const char *file = g->file;
     ImportOptions own = *opt;
     own.stop.n = 0;                                     /* the names are those of the model */
+    Binds all = {.dimension.seen.arena = g->arena,
+                 .value.seen.arena = g->arena,
+                 .used.arena = g->arena};
     ImportState s = {.g = g,
+                     .binds = &all,
                      .m = model_open(g->arena, path, &opt->limits),
                      .stops = stop_begin(g->arena, &own),
                      .opt = &own,
                      .stage = -1,
                      .env.arena = g->arena};
     Ids fed = {0}, out;
-    Binds all = {.dimension.seen.arena = g->arena, .value.seen.arena = g->arena};
     vec_push(g->arena, &fed, output);
     vec_push(g->arena, &fed, NONE);
     prepare(s.m, s.opt);

@@ -133,7 +133,7 @@ static void make_sequence(ImportState *s, const Onnx__ValueInfoProto *v,
                           Symbols *unbound)
 {
     Arena *a = s->g->arena;
-    int64_t n = bind_count(s->opt, v->name);
+    int64_t n = bind_count(s, v->name);
     Slot list = {.v = NONE, .is_sequence = true};
     bind_add(&all->dimension, a, v->name);
     if (n < 0)

@@ -45,6 +45,7 @@ typedef struct ImportState {
     Params *params; /* NULL: every initializer is a constant (a loss model) */
     struct Stops *stops;                                /* import/stop.c */
     const ImportOptions *opt;
+    struct Binds *binds; /* import/bind.c */
     int stage; /* position of the file when there are several, or -1 */
     StrMap env;                                         /* name -> index into slot */
     VEC(Slot) slot;

@@ -257,14 +257,6 @@ static void note_unfit(Fx *x)
 
 /* ---- parameters that are in the file in no other way ---- */
 
-static const char *shape_text(Arena *a, const Shape *s)
-{
-    const char *text = "";
-    for (int i = 0; i < s->rank; i++)
-        text = arena_printf(a, "%s%s%lld", text, i ? "," : "", (long long)s->d[i]);
-    return arena_printf(a, "[%s]", text);
-}
-
 static uint32_t put(Fx *x, uint32_t entry, const Trace *t, const Undone *found)
 {
     Params *p = x->p;
@@ -273,7 +265,7 @@ static uint32_t put(Fx *x, uint32_t entry, const Trace *t, const Undone *found)
                                : param_put(p, name, t->tensor->dtype, &found->shape, found->bytes);
     p->sig_param[entry] = id;
     vec_push(x->a, &p->lost.inferred,
-             arena_printf(x->a, "%s %s%s", name, shape_text(x->a, &found->shape),
+             arena_printf(x->a, "%s %s%s", name, shape_print(x->a, t->tensor->dtype, &found->shape),
                           found->recipe ? "" : " (rows in the order they are read)"));
     return id;
 }

@@ -51,14 +51,14 @@ done
 # What is said, and what is refused.
 said() { "$ppsplit" -q "$cases/$1/${2:-model}.onnx" --loss mse -o said.out "${@:3}" 2>&1 | sed "s|$cases/||; /^hint/d"; rm -rf said.out; }
 told() { said "$@" | sed -n 's/.*: //p'; }
-is "folded: what was recovered is named" "$(said folded | head -n 1)" "folded/model.onnx: warning: parameters were recovered from what the export folded them into: token [1,1,8], step [3,8] (rows in the order they are read), gamma [8]"
+is "folded: what was recovered is named" "$(said folded | head -n 1)" "folded/model.onnx: warning: parameters were recovered from what the export folded them into: token f32[1,1,8], step f32[3,8] (rows in the order they are read), gamma f32[8]"
 is "given: what cannot be recovered is named" "$(said given)" "given/model.onnx: warning: parameters will not train, folded away by the export, merged with equal ones or not used: flat, a.parametrizations.weight.original0, a.parametrizations.weight.original1, c.parametrizations.weight.original0, c.parametrizations.weight.original1, place.weight"
 is "packed: a parameter of which a use is folded, and trains: refused" "$(told packed)" "o.bias (as sum_1)"
 is "packed: what was computed is not taken for a parameter" "$(told packed model --freeze o.bias)" "proto, conv.weight"
-is "packed: rows that were folded are no equal of what was merged" "$(told packed heads)" "step_weight [2,4,4]
+is "packed: rows that were folded are no equal of what was merged" "$(told packed heads)" "step_weight f32[2,4,4]
 step_bias"
 is "packed: rows are in the order in which they are read; copies in one dim, and equal ones in several, are named" "$(told packed rows)" \
-    "pair [2,4] (rows in the order they are read), turn [3,4] (rows in the order they are read), late [2,4] (rows in the order they are read)
+    "pair f32[2,4] (rows in the order they are read), turn f32[3,4] (rows in the order they are read), late f32[2,4] (rows in the order they are read)
 tile, spread, twice"
 is "packed: what is near to a function of a parameter is none" "$("$ppsplit" -q "$cases/packed/probe.onnx" --loss mse -o said.out --dump import 2>/dev/null | grep -c '(i.bias)')" 0
 is "packed: uses that no line names are named" "$(told packed penalty)" "a.weight (as div), a.bias (as mul), a.weight (as mul), b.bias (as mul), b.weight (as mul)"
