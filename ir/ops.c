@@ -34,6 +34,7 @@ static const Row rows[OP_COUNT] = {
 #define IMPORT(...) OPS_SLOTS(__VA_ARGS__, "", ~)
 #define NOIMPORT ""
 #define G_GRAD(f) GRADIENT_YES
+#define G_DX(text) GRADIENT_YES
 #define G_NOGRAD GRADIENT_NO
 #define C_MAP(text) CODE_MAP, #text
 #define C_KERNEL(kind) CODE_KERNEL, #kind

@@ -1,96 +1,18 @@
 /*
- * map.c - VJP rules of the elementwise operations.  In each: x the operand, y the result, dy its
- * gradient. Where a formula in terms of y exists it is taken: y is then often kept anyway, and x
- * need not be. At kinks as PyTorch: relu'(0) = 0, abs'(0) = 0, ties of max and min share equally.
+ * map.c - VJP rules of the elementwise operations; those of one operand are the column DX of
+ * ops.def.  In each: x the operand, y the result, dy its gradient.  Where a formula in terms of y
+ * exists it is taken: y is then often kept anyway, and x need not be.  At kinks as PyTorch:
+ * relu'(0) = 0, abs'(0) = 0, ties of max and min share equally.
  */
-#include <math.h>
-
 #include "vjp.h"
 
-/* The operand, result and gradient of a unary rule under the names of its formula. */
-#define UNARY \
-    Graph *g = v->g; \
-    ValueId x = v->in[0], y = v->out[0], dy = v->dy[0]; \
-    (void)x, (void)y
-
-static ValueId one_minus(Graph *g, ValueId x) { return g_sub(g, g_like(g, x, 1), x); }
-static ValueId one_plus(Graph *g, ValueId x) { return g_add(g, x, g_like(g, x, 1)); }
-
-/* y = -x: dx = -dy */
-void vjp_neg(Vjp *v) { UNARY; v->din[0] = g_neg(g, dy); }
-/* y = |x|: dx = dy * sign(x) */
-void vjp_abs(Vjp *v) { UNARY; v->din[0] = g_mul(g, dy, g_unary(g, OP_Sign, x)); }
-/* y = e^x: dx = dy * y */
-void vjp_exp(Vjp *v) { UNARY; v->din[0] = g_mul(g, dy, y); }
-/* y = log x: dx = dy / x */
-void vjp_log(Vjp *v) { UNARY; v->din[0] = g_div(g, dy, x); }
-/* y = sqrt x: dx = dy / (2 y) */
-void vjp_sqrt(Vjp *v) { UNARY; v->din[0] = g_div(g, dy, vjp_scale(g, y, 2)); }
-/* y = 1/x: dx = -dy * y^2 */
-void vjp_reciprocal(Vjp *v) { UNARY; v->din[0] = g_neg(g, g_mul(g, dy, vjp_square(g, y))); }
-/* y = sin x: dx = dy * cos x */
-void vjp_sin(Vjp *v) { UNARY; v->din[0] = g_mul(g, dy, g_unary(g, OP_Cos, x)); }
-/* y = cos x: dx = -dy * sin x */
-void vjp_cos(Vjp *v) { UNARY; v->din[0] = g_neg(g, g_mul(g, dy, g_unary(g, OP_Sin, x))); }
-/* y = tan x: dx = dy * (1 + y^2) */
-void vjp_tan(Vjp *v) { UNARY; v->din[0] = g_mul(g, dy, one_plus(g, vjp_square(g, y))); }
-/* y = asin x: dx = dy / sqrt(1 - x^2) */
-void vjp_asin(Vjp *v)
-{
-    UNARY;
-    v->din[0] = g_div(g, dy, g_unary(g, OP_Sqrt, one_minus(g, vjp_square(g, x))));
-}
-/* y = acos x: dx = -dy / sqrt(1 - x^2) */
-void vjp_acos(Vjp *v)
-{
-    UNARY;
-    v->din[0] = g_neg(g, g_div(g, dy, g_unary(g, OP_Sqrt, one_minus(g, vjp_square(g, x)))));
-}
-/* y = atan x: dx = dy / (1 + x^2) */
-void vjp_atan(Vjp *v) { UNARY; v->din[0] = g_div(g, dy, one_plus(g, vjp_square(g, x))); }
-/* y = sinh x: dx = dy * cosh x */
-void vjp_sinh(Vjp *v) { UNARY; v->din[0] = g_mul(g, dy, g_unary(g, OP_Cosh, x)); }
-/* y = cosh x: dx = dy * sinh x */
-void vjp_cosh(Vjp *v) { UNARY; v->din[0] = g_mul(g, dy, g_unary(g, OP_Sinh, x)); }
-/* y = tanh x: dx = dy * (1 - y^2) */
-void vjp_tanh(Vjp *v) { UNARY; v->din[0] = g_mul(g, dy, one_minus(g, vjp_square(g, y))); }
-/* y = asinh x: dx = dy / sqrt(x^2 + 1) */
-void vjp_asinh(Vjp *v)
-{
-    UNARY;
-    v->din[0] = g_div(g, dy, g_unary(g, OP_Sqrt, one_plus(g, vjp_square(g, x))));
-}
-/* y = acosh x: dx = dy / sqrt(x^2 - 1) */
-void vjp_acosh(Vjp *v)
-{
-    UNARY;
-    v->din[0] = g_div(g, dy, g_unary(g, OP_Sqrt, g_sub(g, vjp_square(g, x), g_like(g, x, 1))));
-}
-/* y = atanh x: dx = dy / (1 - x^2) */
-void vjp_atanh(Vjp *v) { UNARY; v->din[0] = g_div(g, dy, one_minus(g, vjp_square(g, x))); }
-/* y = erf x: dx = dy * 2/sqrt(pi) * e^(-x^2) */
-void vjp_erf(Vjp *v)
-{
-    UNARY;
-    ValueId bell = g_unary(g, OP_Exp, g_neg(g, vjp_square(g, x)));
-    v->din[0] = g_mul(g, dy, vjp_scale(g, bell, 2 / sqrt(acos(-1))));
-}
-/* y = 1 / (1 + e^-x): dx = dy * y * (1 - y) */
-void vjp_sigmoid(Vjp *v) { UNARY; v->din[0] = g_mul(g, dy, g_mul(g, y, one_minus(g, y))); }
-/* y = log(1 + e^x): dx = dy * sigmoid(x) */
-void vjp_softplus(Vjp *v) { UNARY; v->din[0] = g_mul(g, dy, g_unary(g, OP_Sigmoid, x)); }
-/* y = max(x, 0): dx = dy where y > 0 */
-void vjp_relu(Vjp *v)
-{
-    UNARY;
-    v->din[0] = g_where(g, g_binary(g, OP_Greater, y, g_like(g, y, 0)), dy, g_like(g, dy, 0));
-}
 /* Between floats a cast is the identity: dx = dy, in x's type */
 void vjp_cast(Vjp *v)
 {
-    UNARY;
-    if (dtype_is_float(val(g, x)->dtype) && dtype_is_float(val(g, y)->dtype))
-        v->din[0] = v->wide[0] ? dy : g_cast(g, dy, val(g, x)->dtype);
+    Graph *g = v->g;
+    const Dtype from = val(g, v->in[0])->dtype;
+    if (dtype_is_float(from) && dtype_is_float(val(g, v->out[0])->dtype))
+        v->din[0] = v->wide[0] ? v->dy[0] : g_cast(g, v->dy[0], from);
 }
 
 #define BINARY \

@@ -12,14 +12,26 @@ static const Rule rule[OP_COUNT] = {
     [OP_##name] = gradient,
 #define GRAD(f) vjp_##f
 #define NOGRAD NULL
+#define DX(text) NULL
+#include "ir/ops.def"
+#undef GRAD
+#undef DX
+};
+
+static const char *const formula[OP_COUNT] = {
+#define OP(name, lo, hi, since, import, nin, nout, attrs, shape, gradient, ...)                    \
+    [OP_##name] = gradient,
+#define GRAD(f) NULL
+#define DX(text) "x, y, dy: " text
 #include "ir/ops.def"
 };
 
 bool vjp_apply(Vjp *v)
 {
-    Rule f = rule[v->g->node.at[v->node].op];
-    if (!f)
-        return false;
-    f(v);
-    return true;
+    const Op op = vjp_node(v)->op;
+    if (formula[op])
+        v->din[0] = g_formula(v->g, formula[op], v->in[0], v->out[0], v->dy[0]);
+    else if (rule[op])
+        rule[op](v);
+    return formula[op] || rule[op];
 }

@@ -10,9 +10,11 @@
 #define OP(name, lo, hi, since, import, nin, nout, attrs, shape, gradient, ...) gradient
 #define GRAD(f) void vjp_##f(Vjp *v);
 #define NOGRAD
+#define DX(text)
 #include "ir/ops.def"
 #undef GRAD
 #undef NOGRAD
+#undef DX
 
 /* share.c */
 /* the gradient of operand i is d, broadcasting undone */

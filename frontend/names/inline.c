@@ -123,13 +123,8 @@ static int stage_annotation(const Model *m, const Onnx__NodeProto *p)
             p->attribute[i]->i >= 0 && p->attribute[i]->i < 1 << 20)
             return (int)p->attribute[i]->i;
     const char *value = metadata_get(p->n_metadata_props, p->metadata_props, "pipeline_stage");
-    int stage = 0;
-    for (const char *s = value; s && *s; s++) {
-        if (*s < '0' || *s > '9' || stage > 1 << 20)
-            return -1;
-        stage = stage * 10 + (*s - '0');
-    }
-    return value && *value ? stage : -1;
+    uint64_t stage;
+    return value && raw_decimal(value, &stage) && stage < 1 << 20 ? (int)stage : -1;
 }
 
 static _Noreturn void too_many(const Model *m)

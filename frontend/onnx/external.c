@@ -13,18 +13,6 @@
 
 #include "onnx.h"
 
-static bool decimal(const char *s, uint64_t *v)
-{
-    *v = 0;
-    if (!*s || strlen(s) > 20)
-        return false;
-    for (; *s; s++)
-        if (*s < '0' || *s > '9' || __builtin_mul_overflow(*v, 10u, v)
-            || __builtin_add_overflow(*v, (uint64_t)(*s - '0'), v))
-            return false;
-    return true;
-}
-
 /* One component after the other, none of them a link. */
 static int open_beneath(Arena *a, int folder, const char *location)
 {
@@ -120,7 +108,7 @@ Payload external_bytes(Model *m, const Onnx__TensorProto *t, uint64_t expected, 
     if (!location)
         diag_fatal(EXIT_MODEL, w, "external data without a location");
     uint64_t offset = 0, length = expected, end;
-    if ((value[0] && !decimal(value[0], &offset)) || (value[1] && !decimal(value[1], &length)))
+    if ((value[0] && !raw_decimal(value[0], &offset)) || (value[1] && !raw_decimal(value[1], &length)))
         diag_fatal(EXIT_MODEL, w,
                    "external data: offset '%s' or length '%s' is not a decimal number",
                    value[0] ? value[0] : "", value[1] ? value[1] : "");

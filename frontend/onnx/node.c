@@ -12,6 +12,18 @@ const char *metadata_get(size_t n, Onnx__StringStringEntryProto **entry, const c
     return NULL;
 }
 
+bool raw_decimal(const char *s, uint64_t *v)
+{
+    *v = 0;
+    if (!*s || strlen(s) > 20)
+        return false;
+    for (; *s; s++)
+        if (*s < '0' || *s > '9' || __builtin_mul_overflow(*v, 10u, v) ||
+            __builtin_add_overflow(*v, (uint64_t)(*s - '0'), v))
+            return false;
+    return true;
+}
+
 const Onnx__NodeDeviceConfigurationProto *node_devices(const Model *m, const Onnx__NodeProto *n)
 {
     const char *first = m->proto->n_configuration ? m->proto->configuration[0]->name : NULL;

@@ -147,6 +147,7 @@ Tensor tensor_widen(Arena *a, const RawTensor *t, Where w);
 /* The node's entry for the model's first configuration; NULL: it has none */
 const Onnx__NodeDeviceConfigurationProto *node_devices(const Model *m, const Onnx__NodeProto *n);
 const char *metadata_get(size_t n, Onnx__StringStringEntryProto **entry, const char *key);
+bool raw_decimal(const char *s, uint64_t *v); /* digits alone, below 2^64 */
 /* The shape that the file gives of a tensor, or NULL */
 const Onnx__TensorShapeProto *raw_shape(const Onnx__ValueInfoProto *v);
 /* The initializer of this name, or NULL */

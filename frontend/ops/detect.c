@@ -239,17 +239,16 @@ void import_non_max_suppression(Import *im)
     if (b.d[2] != 4 || s.d[0] != b.d[0] || s.d[2] != b.d[1])
         low_fatal(im, 1, "scores of %lld x %lld, boxes of %lld x %lld", (long long)s.d[0],
                   (long long)s.d[2], (long long)b.d[0], (long long)b.d[1]);
-    double none = -(double)INFINITY, least = im_const_double(im, 4, none),
-           most = im_const_double(im, 2, 0);
+    double least = im_const_double(im, 4, -(double)INFINITY), most = im_const_double(im, 2, 0);
     int64_t n = s.d[2], rounds = most >= (double)n ? n : low_max((int64_t)most, 0);
-    ValueId score = im->in[1], low = g_like(g, score, none), end[4], box[4];
-    score = g_where(g, g_binary(g, OP_Greater, score, g_like(g, score, least)), score, low);
+    ValueId end[4], box[4],
+        score = g_formula(g, "x, double least: x > least ? x : -inf", im->in[1], least);
     ends_of(im, im->in[0], 0, &end[0], &end[2]), ends_of(im, im->in[0], 1, &end[1], &end[3]);
     for (int i = 0; i < 4; i++)
         box[i] = low_unsqueeze(g, end[i], 2);
     ValueId sorted = graph_node(g, OP_TopK, 1, &score, (Attr){.axis = 2, .k = n, .largest = 1});
     ValueId in[3] = {g_concat(g, 4, box, 2), graph_out(g, sorted, 1),
-                     g_binary(g, OP_Greater, sorted, low)};
+                     g_formula(g, "x: x > -inf", sorted)};
     ValueId best =
         graph_node(g, OP_Suppress, 3, in, (Attr){.k = rounds, .value = im_const_double(im, 3, 0)});
     taken_boxes(im, &s, best, graph_out(g, best, 1), rounds);
@@ -278,7 +277,7 @@ static Sorted sorted_lines(Graph *g, ValueId x)
     fresh = g_pad(g, fresh, begin, end, PAD_CONSTANT, 1);
     r.fresh = g_cast(g, fresh, DT_BOOL);
     v = graph_node(g, OP_CumSum, 1, &fresh, (Attr){.axis = 0});
-    r.group = g_sub(g, v, g_like(g, v, 1));
+    r.group = g_formula(g, "n: n - 1", v);
     return r;
 }
 

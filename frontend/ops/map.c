@@ -107,16 +107,14 @@ void import_mod(Import *im)
 
 void import_isinf(Import *im)
 {
-    Graph *g = im->g;
     ValueId x = low_need(im, 0);
     bool pos = im_int(im, "detect_positive", 1) != 0, neg = im_int(im, "detect_negative", 1) != 0;
-    if (pos && neg)
-        im->out[0] = g_unary(g, OP_IsInf, x);
-    else if (pos || neg)
-        im->out[0] =
-            g_binary(g, OP_Equal, x, g_like(g, x, pos ? (double)INFINITY : -(double)INFINITY));
-    else
-        im->out[0] = g_binary(g, OP_And, g_unary(g, OP_IsNaN, x), g_scalar(g, DT_BOOL, 0));
+    im->out[0] = g_formula(im->g,
+                           pos && neg ? "x: IsInf(x)"
+                           : pos      ? "x: x == inf"
+                           : neg      ? "x: x == -inf"
+                                      : "x: IsNaN(x) && 0",
+                           x);
 }
 
 void import_identity(Import *im) { im->out[0] = low_need(im, 0); }

@@ -62,7 +62,7 @@ void import_squeeze(Import *im)
         for (int64_t i = 0; i < all; i++)
             if (s.d[axes[i]] == 1)
                 axes[n++] = axes[i];
-            else if (!im_calls(im, "aten.squeeze.dim"))   /* where others stay */
+            else if (!im_calls(im, "aten.squeeze.dim")) /* where others stay */
                 low_fatal(im, -1, "dim %lld is %lld, not 1", (long long)axes[i],
                           (long long)s.d[axes[i]]);
     } else {
@@ -459,7 +459,6 @@ void import_trilu(Import *im)
             k = low_max(low_min(im_const_int(im, 1, 0), cols + 1), -rows - 1);
     ValueId r = g_add(g, g_iota(g, DT_I64, 2, 0, rows), g_scalar(g, DT_I64, (double)k)),
             c = g_iota(g, DT_I64, 2, 1, cols);
-    ValueId keep = g_binary(g, upper ? OP_GreaterOrEqual : OP_LessOrEqual, c, r), x = im->in[0];
-    ValueId none = low_dtype(g, x) == DT_BOOL ? g_scalar(g, DT_BOOL, 0) : g_like(g, x, 0);
-    im->out[0] = g_where(g, keep, x, none);
+    im->out[0] = g_formula(g, upper ? "x, c, r: c >= r ? x : 0" : "x, c, r: c <= r ? x : 0",
+                           im->in[0], c, r);
 }

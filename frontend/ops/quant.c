@@ -174,16 +174,16 @@ void import_dequantize_linear(Import *im)
 void import_dynamic_quantize_linear(Import *im)
 {
     Graph *g = im->g;
-    ValueId x = low_need_float(im, 0), zero = g_like(g, x, 0);
+    ValueId x = low_need_float(im, 0);
     Shape s = low_shape(g, x), scalar = {0};
     int64_t axes[MAX_RANK];
     for (int d = 0; d < s.rank; d++)
         axes[d] = d;
     ValueId most = s.rank ? g_reduce(g, OP_ReduceMax, x, s.rank, axes) : x,
             least = s.rank ? g_reduce(g, OP_ReduceMin, x, s.rank, axes) : x;
-    most = g_binary(g, OP_Max, g_reshape(g, most, &scalar), zero);
-    least = g_binary(g, OP_Min, g_reshape(g, least, &scalar), zero);
-    im->out[1] = low_stopped(g, g_div(g, g_sub(g, most, least), g_like(g, x, 255)));
+    most = g_formula(g, "x: Max(x, 0)", g_reshape(g, most, &scalar));
+    least = g_formula(g, "x: Min(x, 0)", g_reshape(g, least, &scalar));
+    im->out[1] = low_stopped(g, g_formula(g, "a, b: (b - a) / 255", least, most));
     ValueId divisor = low_not_zero(g, im->out[1]),
             point = quantised(g, low_stopped(g, g_neg(g, least)), divisor, NONE, (Range){0, 255});
     im->declared = DT_U8;

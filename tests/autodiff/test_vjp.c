@@ -144,6 +144,7 @@ static const bool has_rule[OP_COUNT] = {
     [OP_##name] = gradient,
 #define GRAD(f) true
 #define NOGRAD false
+#define DX(text) true
 #include "ir/ops.def"
 };
 
