@@ -65,12 +65,12 @@ static Known operand(Follow *f, ValueId v)
 
 /* ---- moved ---- */
 
-/* Operand number i of the node with the numbers of its elements as elements, from `first` on. */
-static Tensor places(Follow *f, const Node *n, uint32_t i, int64_t first)
+/* The numbers of a value's elements as elements, from `first` on. */
+static Tensor places(Follow *f, ValueId v, int64_t first)
 {
-    Tensor t = {DT_I64, val(f->g, n->in[i])->shape, NULL};
-    int64_t *at = arena_array(f->arena, int64_t, elements_of(f, n->in[i]));
-    for (int64_t k = 0; k < elements_of(f, n->in[i]); k++)
+    Tensor t = {DT_I64, val(f->g, v)->shape, NULL};
+    int64_t *at = arena_array(f->arena, int64_t, elements_of(f, v));
+    for (int64_t k = 0; k < elements_of(f, v); k++)
         at[k] = first + k;
     t.data = at;
     return t;
@@ -103,7 +103,7 @@ static void move(Follow *f, const Node *n, uint32_t moved)
         if (!from[i].at || from[i].meaning != from[0].meaning)
             return;
         begin[i + 1] = begin[i] + elements_of(f, n->in[i]);
-        in[i] = places(f, n, i, begin[i]);
+        in[i] = places(f, n->in[i], begin[i]);
     }
     Attr attr = n->attr;
     if (n->op == OP_Pad)
@@ -149,19 +149,15 @@ static void shard(Follow *f, const Node *n)
 static const Element *spread(Follow *f, ValueId v, const Shape *to)
 {
     Known k = operand(f, v);
-    const Shape *from = &val(f->g, v)->shape;
     int64_t n = shape_elements(to);
-    if (!k.at || shape_equal(from, to))
+    if (!k.at || shape_equal(&val(f->g, v)->shape, to))
         return k.at;
+    const Tensor from = places(f, v, 0);
+    Tensor wide = {DT_I64, *to, NULL};
+    eval_node(f->arena, OP_Expand, 1, &from, &(Attr){.n = to->rank, .dims = to->d}, 1, &wide);
     Element *all = arena_array(f->arena, Element, n);
-    for (int64_t i = 0; i < n; i++) {
-        int64_t at = 0, left = i, stride = 1;
-        for (int d = to->rank, o = from->rank; d-- > 0 && o-- > 0; left /= to->d[d]) {
-            at += from->d[o] == 1 ? 0 : left % to->d[d] * stride;
-            stride *= from->d[o];
-        }
-        all[i] = k.at[at];
-    }
+    for (int64_t i = 0; i < n; i++)
+        all[i] = k.at[((const int64_t *)wide.data)[i]];
     return all;
 }
 

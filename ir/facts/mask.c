@@ -57,16 +57,18 @@ typedef struct {
     uint32_t in[4];                                     /* NONE: it has no more */
 } Cell;
 typedef struct {
-    int64_t m, n, count;
+    int64_t m, n, lines, count; /* lines: m, or of a constant all of its matrices' */
     Cell cell[MOST_CONE];
 } Cone;
 typedef struct {
     const Graph *g;
+    const Value *root;
     Cone *cone;
     ValueId value[MOST_CONE];
 } Builder;
 
-/* One matrix, as often as there are samples and heads. */
+/* One matrix, as often as there are samples and heads; of a constant that is the mask itself also
+   several. */
 static bool constant_cell(const Builder *b, const Value *x, Cell *c)
 {
     const Shape *s = &x->shape;
@@ -74,9 +76,14 @@ static bool constant_cell(const Builder *b, const Value *x, Cell *c)
     c->rows = s->rank > 1 ? s->d[s->rank - 2] : 1;
     size_t bytes = (size_t)(c->rows * c->columns) * dtype_size(x->dtype);
     size_t all = (size_t)shape_elements(s) * dtype_size(x->dtype);
-    if ((c->columns != 1 && c->columns != b->cone->n) || all < bytes ||
-        memcmp(x->data, (const char *)x->data + bytes, all - bytes))
+    if ((c->columns != 1 && c->columns != b->cone->n) || all < bytes)
         return false;
+    if (memcmp(x->data, (const char *)x->data + bytes, all - bytes)) {
+        if (b->root != x)
+            return false;
+        bytes = all;
+        b->cone->lines = c->rows = shape_elements(s) / c->columns;
+    }
     c->data = graph_bytes(b->g, x->data, bytes);
     return true;
 }
@@ -122,9 +129,8 @@ static void constant_row(const Cell *c, int64_t i, int64_t n, double *row)
 
 typedef struct { const Cone *cone; double *row[MOST_CONE]; } ConeRows;
 
-static const double *cone_row(const void *of, int64_t i)
+static const double *cone_row(const ConeRows *r, int64_t i)
 {
-    const ConeRows *r = of;
     const Cone *c = r->cone;
     for (int64_t k = 0; k < c->count; k++) {
         const Cell *x = &c->cell[k];
@@ -145,8 +151,6 @@ static const double *cone_row(const void *of, int64_t i)
 }
 
 /* ---- the band of a matrix -------------------------------------------------------------------- */
-
-typedef const double *RowOf(const void *of, int64_t line);
 
 /* Is the element what is asked for?  -1: nobody can say. */
 static int fits(double x, MaskAsk ask)
@@ -169,12 +173,13 @@ static int64_t band_cells(Band b, int64_t m, int64_t n)
     return cells;
 }
 
-static Mask band_of(RowOf *row_of, const void *of, int64_t lines, int64_t m, int64_t n, MaskAsk ask)
+static Mask band_of(const ConeRows *of, MaskAsk ask)
 {
+    const int64_t lines = of->cone->lines, m = of->cone->m, n = of->cone->n;
     Mask k = {.constant = true, .minus_inf = true, .band = {n, -m}};
     int64_t all = 0;
     for (int64_t l = 0; l < lines; l++) {
-        const double *row = row_of(of, l);
+        const double *row = cone_row(of, l);
         int64_t i = l % m, first = n, last = -1;
         for (int64_t j = 0; j < n; j++) {
             int is = fits(row[j], ask);
@@ -198,39 +203,6 @@ static Mask band_of(RowOf *row_of, const void *of, int64_t lines, int64_t m, int
     return k;
 }
 
-typedef struct {
-    Dtype t;
-    const void *data;
-    int64_t n;
-    double *row;
-} Lines;
-
-static const double *stored_row(const void *of, int64_t line)
-{
-    const Lines *x = of;
-    element_doubles(x->t, x->data, line * x->n, x->n, x->row);
-    return x->row;
-}
-
-static const void *look_band(Arena *a, Dtype t, const Shape *s, const void *data, int ask)
-{
-    int64_t m = s->d[s->rank - 2], n = s->d[s->rank - 1];
-    Arena *scratch = arena_within(a);
-    Lines x = {t, data, n, arena_array(scratch, double, n)};
-    Mask *k = arena_new_of(a, Mask);
-    *k = band_of(stored_row, &x, shape_elements(s) / n, m, n, (MaskAsk)ask);
-    arena_free(scratch);
-    return k;
-}
-
-static Mask of_constant(const Graph *g, const Value *v, MaskAsk ask)
-{
-    size_t n = (size_t)shape_elements(&v->shape) * dtype_size(v->dtype);
-    const Mask *k = graph_look(g, v->dtype, &v->shape, graph_bytes(g, v->data, n), look_band,
-                               (int)ask);
-    return *k;
-}
-
 static const void *look_cone(Arena *a, Dtype t, const Shape *s, const void *data, int ask)
 {
     ConeRows r = {.cone = data};
@@ -239,18 +211,18 @@ static const void *look_cone(Arena *a, Dtype t, const Shape *s, const void *data
     (void)t, (void)s;
     for (int64_t i = 0; i < r.cone->count; i++)
         r.row[i] = arena_array(scratch, double, r.cone->n);
-    *k = band_of(cone_row, &r, r.cone->m, r.cone->m, r.cone->n, (MaskAsk)ask);
+    *k = band_of(&r, (MaskAsk)ask);
     arena_free(scratch);
     return k;
 }
 
-/* Of one matrix of cells, or of the same one several times. */
+/* Of a constant, or of what is made of constants: one matrix, or the same one several times. */
 static Mask of_cells(const Graph *g, ValueId id, MaskAsk ask)
 {
     const Shape *s = &val(g, id)->shape;
     int64_t m = s->d[s->rank - 2], n = s->d[s->rank - 1];
-    Cone cone = {.m = m, .n = n};
-    Builder b = {.g = g, .cone = &cone};
+    Cone cone = {.m = m, .n = n, .lines = m};
+    Builder b = {.g = g, .root = val(g, id), .cone = &cone};
     if (cone_add(&b, id) == NONE)
         return (Mask){0};
     size_t bytes = offsetof(Cone, cell) + (size_t)cone.count * sizeof(Cell);
@@ -266,10 +238,8 @@ static Mask find(Masks *k, ValueId v, MaskAsk ask)
     const Value *x = val(k->g, v);
     if (x->shape.rank < 2 || shape_elements(&x->shape) == 0)
         return (Mask){0};
-    if (readable(x))
-        return of_constant(k->g, x, ask);
     if (x->kind != V_NODE)
-        return (Mask){0};
+        return of_cells(k->g, v, ask);
     const Node *n = &k->g->node.at[x->node];
     if (keeps_matrix(k->g, n))
         return mask_of(k, n->in[0], ask);

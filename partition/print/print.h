@@ -56,6 +56,7 @@ const char *time_text(Arena *a, double seconds); /* "1.5 ms": three digits */
 const char *shell_word(Arena *a, const char *s); /* as it is, or in quotes */
 const char *edge_kind(EdgeKind k);
 const char *use_name(Use u);
+Ids replicas_of(const Pipe *p, Arena *a, uint32_t param); /* the stages that hold a copy */
 /* a parameter's own name, else the value's */
 const char *param_or_value_name(const Graph *g, ValueId v);
 const char *join_names(Arena *a, const Names *names, const char *before, const char *between);

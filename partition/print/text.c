@@ -17,6 +17,17 @@ const char *use_name(Use u)
     return name[u];
 }
 
+Ids replicas_of(const Pipe *p, Arena *a, uint32_t param)
+{
+    Ids stage = {0};
+    for (uint32_t t = 0; t < p->stage.n; t++)
+        for (uint32_t i = 0; i < p->stage.at[t].param.n; i++)
+            if (p->stage.at[t].param.at[i].param == param &&
+                p->stage.at[t].param.at[i].use == USE_REPLICATE)
+                vec_push(a, &stage, t);
+    return stage;
+}
+
 const char *param_or_value_name(const Graph *g, ValueId v)
 {
     const Value *x = val(g, v);

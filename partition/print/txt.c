@@ -103,12 +103,10 @@ static void summary_sets(const Pipe *p, Arena *a, FILE *f)
 {
     const Graph *g = p->graph;
     for (uint32_t k = 0; k < g->param.n; k++) {
+        const Ids of = replicas_of(p, a, k);
         Names stages = {0};
-        for (uint32_t t = 0; t < p->stage.n; t++)
-            for (uint32_t i = 0; i < p->stage.at[t].param.n; i++)
-                if (p->stage.at[t].param.at[i].param == k &&
-                    p->stage.at[t].param.at[i].use == USE_REPLICATE)
-                    vec_push(a, &stages, arena_printf(a, "%u", t));
+        for (uint32_t i = 0; i < of.n; i++)
+            vec_push(a, &stages, arena_printf(a, "%u", of.at[i]));
         if (stages.n > 0)
             fprintf(f, "replicated in stages %s: %s\n", join_names(a, &stages, "", ", "),
                     diag_escape(a, g->param.at[k].name));

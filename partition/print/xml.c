@@ -157,23 +157,17 @@ static void put_replicated(Xml *x)
 {
     begin(x, "replicated");
     for (uint32_t k = 0; k < x->g->param.n; k++) {
-        bool set = false;
-        for (uint32_t t = 0; t < x->p->stage.n; t++) {
-            const Stage *s = &x->p->stage.at[t];
-            for (uint32_t i = 0; i < s->param.n; i++) {
-                if (s->param.at[i].param != k || s->param.at[i].use != USE_REPLICATE)
-                    continue;
-                if (!set)
-                    begin(x, "set");
-                set = true;
-                begin(x, "copy");
-                attr_int(x, "stage", t);
-                attr(x, "name", x->g->param.at[k].name);
-                end(x, "copy");
-            }
+        const Ids stage = replicas_of(x->p, x->a, k);
+        if (stage.n == 0)
+            continue;
+        begin(x, "set");
+        for (uint32_t i = 0; i < stage.n; i++) {
+            begin(x, "copy");
+            attr_int(x, "stage", stage.at[i]);
+            attr(x, "name", x->g->param.at[k].name);
+            end(x, "copy");
         }
-        if (set)
-            end(x, "set");
+        end(x, "set");
     }
     end(x, "replicated");
 }
