@@ -95,6 +95,13 @@ const char *text_all(const Text *t);                    /* never NULL; valid unt
 #define NONE UINT32_MAX
 typedef VEC(uint32_t) Ids; /* a list of numbers: of values, nodes, stages */
 typedef VEC(const char *) Strings;
+static inline bool ids_have(const Ids *list, uint32_t x)
+{
+    for (uint32_t i = 0; i < list->n; i++)
+        if (list->at[i] == x)
+            return true;
+    return false;
+}
 
 /* A hash map from string to uint32_t (open addressing; insertion never loses keys). */
 typedef struct { Arena *arena; struct StrSlot *slot; uint32_t n, cap; } StrMap;

@@ -20,14 +20,6 @@ static const StageOutput *find_output(const Stage *s, ValueId v)
     return NULL;
 }
 
-static bool has(const Ids *list, uint32_t x)
-{
-    for (uint32_t i = 0; i < list->n; i++)
-        if (list->at[i] == x)
-            return true;
-    return false;
-}
-
 /* Runs a node list in thought: every operand is there before it is read. */
 static void check_list(Check *c, uint32_t t, const Ids *list, const char *what,
                        NodePhase phase)
@@ -60,7 +52,7 @@ static void check_inputs(Check *c, const Stage *s)
         }
         INSIST(in->from < t && v->kind == V_NODE);
         const StageOutput *o = find_output(&c->p->stage.at[in->from], in->value);
-        INSIST(o && has(&o->to, t));
+        INSIST(o && ids_have(&o->to, t));
     }
     for (uint32_t i = 0; i < s->param.n; i++) {
         const ParamUse *u = &s->param.at[i];

@@ -36,11 +36,7 @@ void fx_origins(Fx *x)
 
 bool fx_is_origin(const Fx *x, uint32_t init, uint32_t entry)
 {
-    const MadeOf *o = &x->origin[init];
-    for (uint32_t i = 0; i < o->entry.n; i++)
-        if (o->entry.at[i] == entry)
-            return true;
-    return false;
+    return ids_have(&x->origin[init].entry, entry);
 }
 
 /* An entry of which nothing in the file is known. */

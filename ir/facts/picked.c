@@ -162,9 +162,8 @@ static bool judge(Picked *p, NodeId id)
 /* A result that others read; false: they cannot, because they come before the last node. */
 static bool add_result(Picked *p, ValueId v, NodeId reader)
 {
-    for (uint32_t i = 0; i < p->result.n; i++)
-        if (p->result.at[i] == v)
-            return reader > p->last;
+    if (ids_have(&p->result, v))
+        return reader > p->last;
     vec_push(p->a, &p->result, v);
     return reader > p->last && dtype_is_float(val(p->g, v)->dtype);
 }

@@ -70,14 +70,6 @@ static double tick_of(const CutGraph *g, const CutLink *l)
     return sum > 0 ? ldexp(sum, -TICK_BITS) : 1;
 }
 
-static void add_once(Arena *a, Ids *list, uint32_t x)
-{
-    for (uint32_t i = 0; i < list->n; i++)
-        if (list->at[i] == x)
-            return;
-    vec_push(a, list, x);
-}
-
 /* The readers of v, by group: seen[] says where in which list each stands. */
 static void add_value(Dag *d, uint32_t v, uint32_t *seen)
 {
@@ -148,7 +140,8 @@ Dag *dag_of(const CutGraph *g, const CutProblem *p, Arena *a)
         d->param[i] = (DagParam){.held = x->held, .owned = x->owned};
         d->param[i].in = llround(param_seconds(&p->link, x) / d->tick);
         for (uint32_t k = 0; k < x->read.n; k++)
-            add_once(a, &d->param[i].read, d->group_of[x->read.at[k]]);
+            if (!ids_have(&d->param[i].read, d->group_of[x->read.at[k]]))
+                vec_push(a, &d->param[i].read, d->group_of[x->read.at[k]]);
         for (uint32_t k = 0; k < d->param[i].read.n; k++)
             vec_push(a, &d->group[d->param[i].read.at[k]].param, i);
     }

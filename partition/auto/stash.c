@@ -42,15 +42,6 @@ static void add_read(const Stash *s, ValueId v, uint32_t by)
     vec_push(s->a, &c->read, r);
 }
 
-/* A value is kept once for what is computed of it again, however often that is read. */
-static void add_again(const Stash *s, Ids *again, ValueId v)
-{
-    for (uint32_t i = 0; i < again->n; i++)
-        if (again->at[i] == v)
-            return;
-    vec_push(s->scratch, again, v);
-}
-
 static void read_stash(const Stash *s, NodeId n)
 {
     const Node *x = &s->g->node.at[n];
@@ -58,10 +49,10 @@ static void read_stash(const Stash *s, NodeId n)
         const ValueId v = x->in[i];
         const Ids own = {.at = &x->in[i], .n = 1}, *leaf = s->at[v] != NONE ? &own : &s->again[v];
         for (uint32_t k = 0; k < leaf->n; k++)
-            if (s->copy[n])
-                add_again(s, &s->again[x->out[0]], leaf->at[k]);
-            else
+            if (!s->copy[n])
                 add_read(s, leaf->at[k], cut_node(s, n));
+            else if (!ids_have(&s->again[x->out[0]], leaf->at[k]))
+                vec_push(s->scratch, &s->again[x->out[0]], leaf->at[k]);
     }
     for (uint32_t o = 1; o < x->nout && s->copy[n]; o++)
         s->again[x->out[o]] = s->again[x->out[0]];
