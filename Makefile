@@ -131,7 +131,7 @@ $(BUILD)/tests/objects/made: $(BUILD)/ppsplit $(RUNTIME) codegen/write/pipeline.
 STANDS_ALONE := -Wno-unknown-pragmas -fPIC -ffp-contract=off -I. -Iruntime -Iruntime/api
 DEVICE   := tests/share/stage_device.cu $(wildcard runtime/device/cuda/*.cu)
 DEVICE   := $(filter-out %/device_cuda.cu,$(DEVICE))
-$(BUILD)/tests/libpp.so: tests/share/hook.c runtime/device/cpu/gemm.c runtime/device/cpu/gemm_half.c runtime/device/cpu/band.c runtime/device/cpu/attention.c runtime/device/cpu/conv.c runtime/device/cpu/conv_shape.c runtime/device/cpu/conv_winograd.c $(call sources,runtime,h)
+$(BUILD)/tests/libpp.so: tests/share/hook.c runtime/device/cpu/gemm.c runtime/device/cpu/gemm_half.c runtime/device/cpu/product.c runtime/device/cpu/attention.c runtime/device/cpu/conv.c runtime/device/cpu/conv_shape.c runtime/device/cpu/conv_winograd.c $(call sources,runtime,h)
 	@mkdir -p $(@D)
 	$(call say,LD,$@)
 	$(Q)$(CC) -std=gnu11 -O1 $(STANDS_ALONE) -shared -o $@ $(filter %.c,$^) -lm

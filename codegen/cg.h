@@ -42,9 +42,9 @@ typedef struct { uint64_t hash; const uint8_t *bytes; uint32_t n, number; } Sign
 /* room: for a step's bytes until they are known */
 typedef struct { Signature *slot; uint32_t n, cap; VEC(uint8_t) room; } Signatures;
 
-/* Nodes that become one MatMulBias: a product, the Add of a bias, a Cast to half or the Add again,
-   a Relu or the node before it again; bias: as the library reads it. */
-typedef struct { NodeId product, add, cast, last; ValueId bias; } Chain;
+/* Nodes that become one MatMulBias: a product, the Add of a bias, a Cast to half or the Add again;
+   bias: as the library reads it. */
+typedef struct { NodeId product, add, last; ValueId bias; } Chain;
 typedef VEC(Chain) Chains;
 
 /* A part of the stash that can be computed again by itself.  from: its number in Stage.again */

@@ -36,12 +36,12 @@ typedef struct { uint32_t arg; Lin ld, stride[PRODUCT_BATCH]; } ProductSide;
 /* The side that has only its first rows or columns: as many as the mask has true elements. */
 typedef enum { PACKED_NONE, PACKED_M, PACKED_N, PACKED_K } ProductPacked;
 
-/* C = op(A) op(B), C += op(A) op(B), or C = op(A) op(B) + a row of biases, of which a ReLU may be
- * taken; row-major, over a batch. */
+/* C = op(A) op(B), C += op(A) op(B), or C = op(A) op(B) + a row of biases; row-major, over a
+ * batch. */
 typedef struct {
     Dtype type;                     /* of A and B */
     Dtype result;                   /* of C: theirs, or f32 where they are halves */
-    bool adds, biased, relu, transposed_a, transposed_b;
+    bool adds, biased, transposed_a, transposed_b;
     uint32_t bias;                  /* biased: the step's argument */
     ProductPacked packed;
     /* of a packed one: the step's argument that is the mask; on a device (count.c) that which is

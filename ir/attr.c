@@ -47,7 +47,6 @@ typedef enum { NUMBER, CHOICE, REAL, TYPE, RECORD, PART, ARRAY, PAIRS, WHOLE_WEI
     X(SELECT_LAST,       select_last,       CHOICE,       0, false)    \
     X(TO_FIRST,          to_first,          CHOICE,       0, false)    \
     X(COUNT_INCLUDE_PAD, count_include_pad, CHOICE,       0, false)    \
-    X(RELU,              relu,              CHOICE,       0, false)    \
     X(TO,                to,                TYPE,         0, false)    \
     X(ATTENTION,         attention,         RECORD,       0, false)    \
     X(TO_AXIS,           to_axis,           NUMBER,       0, false)    \

@@ -154,7 +154,6 @@ typedef struct {
         /* ReduceMax, ReduceMin over one axis: the first of equals alone has the gradient */
         int to_first;
         int count_include_pad;                          /* AveragePool */
-        int relu;                                       /* MatMulBias: what is below 0 becomes 0 */
         /* Identity of codegen's: elements are moved */
         int copy;
     };

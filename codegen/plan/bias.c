@@ -1,17 +1,15 @@
 /*
- * bias.c - products whose bias the target's library adds, and whose ReLU it takes.  In: a stage.
- * Out: chains of nodes that become one MatMulBias when lists are lowered.  On CPUs those of half
- * types alone, without the ReLU: float32's sums are as fast with the bias in the next loop.
+ * bias.c - products whose bias the target's library adds.  In: a stage.  Out: chains of nodes that
+ * become one MatMulBias when lists are lowered.  On CPUs those of half types alone: float32's sums
+ * are as fast with the bias in the next loop.
  *
- *     f32         MatMul   Add of a bias   [Relu]
- *     bf16, f16   MatMul to f32   Add of a bias, cast to f32   Cast   [Relu]   (autocast, and Gemm)
+ *     f32         MatMul   Add of a bias
+ *     bf16, f16   MatMul to f32   Add of a bias, cast to f32   Cast   (autocast, and Gemm)
  *
  * Both are what one call of the library computes: a sum in float32, the bias added to it, one
  * rounding where the type is half.  A product that is itself half has a rounding of its own before
- * the bias, and stays a product and a nest.  A ReLU may as well come before the rounding: what is
- * above 0 stays so or becomes the 0 that is made of all others, and +0 is what rounds to 0 from
- * either side of it.  Its gradient reads what it made.  The library's GELU is another polynomial
- * than pp_tanh's, and stays out.
+ * the bias, and stays a product and a nest.  So does what follows: the library's ReLU may lose a
+ * NaN, and its GELU is another polynomial than pp_tanh's.
  *
  * A bias is one row of parameters or constants.  What lies inside of a chain is read by the next
  * node alone, and each list of the stage has all of a chain or nothing of it.
@@ -95,8 +93,7 @@ static bool chain_from(const Search *x, const StageGen *sg, bool device, NodeId 
         if (last == NONE || g->node.at[last].attr.to != t)
             return false;
     }
-    const NodeId relu = device ? next(x, g->node.at[last].out[0], OP_Relu) : NONE;
-    *c = (Chain){product, add, last, relu == NONE ? last : relu, bias};
+    *c = (Chain){product, add, last, bias};
     return true;
 }
 
@@ -178,7 +175,7 @@ void cg_chains(StageGen *sg)
     sg->chain = chains(sg->a, sg, sg->device);
     for (uint32_t i = 0; i < sg->chain.n; i++) {
         const Chain *c = &sg->chain.at[i];
-        const NodeId part[] = {c->product, c->add, c->cast, c->last};
+        const NodeId part[] = {c->product, c->add, c->last};
         for (size_t k = 0; k < sizeof part / sizeof *part; k++)
             *idmap_at(sg->a, &sg->position.chain, part[k]) = i;
     }

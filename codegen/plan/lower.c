@@ -372,7 +372,7 @@ static void product_and_bias(Low *l, const Chain *c, NodeId id)
     const Node product = g->node.at[c->product];
     l->origin = product.origin;
     make(l, OP_MatMulBias, IN(product.in[0], product.in[1], c->bias), (Value){0},
-         (Attr){.relu = c->last != c->cast}, g->node.at[c->last].out[0]);
+         (Attr){0}, g->node.at[c->last].out[0]);
 }
 
 void cg_lower(Func *f, const Ids *list)

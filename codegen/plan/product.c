@@ -305,7 +305,6 @@ void cg_product(Func *f, const Node *n, Step *step)
                      .result = val(f->g, n->out[0])->dtype,
                      .adds = f->acc.at[n->out[0]],
                      .biased = biased,
-                     .relu = biased && n->attr.relu,
                      .transposed_a = sa.trans,
                      .transposed_b = sb.trans,
                      .m = p.m,

@@ -84,8 +84,8 @@ static void put_nest(Record *b, const Step *s)
 
 static void put_product(Record *b, const Product *p)
 {
-    put_ints(b, LIST((int64_t)p->type, p->adds, p->biased, p->relu, p->transposed_a,
-                     p->transposed_b, p->nb, (int64_t)p->packed));
+    put_ints(b, LIST((int64_t)p->type, p->adds, p->biased, p->transposed_a, p->transposed_b,
+                     p->nb, (int64_t)p->packed));
     const Lin sizes[] = {p->m, p->n, p->k, p->a.ld, p->b.ld, p->c.ld};
     put_lins(b, sizes, (int)(sizeof sizes / sizeof *sizes));
     put_lins(b, p->count, p->nb);

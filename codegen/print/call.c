@@ -20,18 +20,15 @@ static const char *open_packed(Out *o, const Step *s, const Product *p)
 
 static void close_packed(Out *o, const Product *p, const char *c, const char *count)
 {
-    const char *clear = o->target->device ? "pp_cuda_zeros(c, " : "pp_clear(",
-               *ld = out_lin(o, p->c.ld);
-    size_t size = dtype_size(p->result);
-    if (p->packed == PACKED_M && !p->adds)
-        text_line(&o->text, "%s%s, %s, %s, %s, 0, %s, %zu);", clear, c, ld, count,
-                  out_lin(o, p->m), out_lin(o, p->n), size);
-    if (p->packed == PACKED_N && !p->adds)
-        text_line(&o->text, "%s%s, %s, 0, %s, %s, %s, %zu);", clear, c, ld,
-                  out_lin(o, p->m), count, out_lin(o, p->n), size);
-    if (o->target->device)
-        return;
-    text_close(&o->text);
+    const bool rows = p->packed == PACKED_M;
+    const char *ld = out_lin(o, p->c.ld), *m = out_lin(o, p->m), *n = out_lin(o, p->n);
+    if (p->packed != PACKED_K && !p->adds)
+        text_line(&o->text, "%szeros(%s%s + %s%s%s, %s, %s%s%s, %s%s%s, %zu);", o->target->call,
+                  o->target->context, c, count, rows ? " * " : "", rows ? ld : "", ld, m,
+                  rows ? " - " : "", rows ? count : "", n, rows ? "" : " - ", rows ? "" : count,
+                  dtype_size(p->result));
+    if (!o->target->device)
+        text_close(&o->text);
 }
 
 /* The host asks for the numbers of some masks at once. */
@@ -53,53 +50,74 @@ static void ask_counts(Out *o, const Step *s, const Product *p)
     text_close(&o->text);
 }
 
-/* Of several at once; head: the arguments up to them.  C++ has no array literals. */
-static void print_batch(Out *o, const char *function, const char *head, const Product *p)
+/* A field of the call's PpGemm. */
+static void field(const Out *o, Text *fields, const char *name, const char *value)
 {
-    text_line(&o->text, "{");
-    text_line(&o->text,
-              "    const int64_t batch[] = {%s}, stride_a[] = {%s}, stride_b[] = {%s}, "
-              "stride_c[] = {%s};",
-              out_lins(o, p->count, p->nb), out_lins(o, p->a.stride, p->nb),
-              out_lins(o, p->b.stride, p->nb), out_lins(o, p->c.stride, p->nb));
-    text_line(&o->text, "    %s_batched(%s, %d, batch, stride_a, stride_b, stride_c);", function,
-              head, p->nb);
-    text_line(&o->text, "}");
+    text_item(fields, "%s%s = %s", o->target->cplusplus ? "g." : ".", name, value);
 }
 
-/* gemm(.., m, n, k, alpha, a, lda, b, ldb, beta, c, ldc), or gemm_bias(.., m, n, k, a, lda, b, ldb,
-   bias, c, ldc), or gemm_bias_relu of the same */
+/* One that is 0 where it is not said. */
+static void flag(const Out *o, Text *fields, const char *name, bool value)
+{
+    if (value)
+        field(o, fields, name, "1");
+}
+
+static void batch(Out *o, Text *fields, const Product *p)
+{
+    static const char *const name[] = {"count", "stride_a", "stride_b", "stride_c"};
+    const Lin *const list[] = {p->count, p->a.stride, p->b.stride, p->c.stride};
+    field(o, fields, "dims", arena_printf(o->a, "%d", p->nb));
+    for (int i = 0; i < 4; i++) {
+        const char *numbers = out_lins(o, list[i], p->nb);
+        if (o->target->cplusplus) /* which has no array literals */
+            text_line(&o->text, "const int64_t %s[] = {%s};", name[i], numbers);
+        field(o, fields, name[i], o->target->cplusplus
+                                      ? name[i]
+                                      : arena_printf(o->a, "(const int64_t[]){%s}", numbers));
+    }
+}
+
+/* gemm(&(PpGemm){.type = PP_F32, .m = rows, ..}) */
 void print_product(Out *o, const Step *s)
 {
     const Product *p = s->product;
+    Text g = {.a = o->a};
     o->context |= *o->target->context != 0;
     const char *a = out_pointer(o, s, p->a.arg), *b = out_pointer(o, s, p->b.arg),
                *c = out_pointer(o, s, p->c.arg);
-    const char *alpha = "", *before = "", *kind = "";
     if (p->n_known)
         ask_counts(o, s, p);
     const char *count = p->packed != PACKED_NONE ? open_packed(o, s, p) : NULL;
-    const char *m = p->packed == PACKED_M ? count : out_lin(o, p->m),
-               *n = p->packed == PACKED_N ? count : out_lin(o, p->n),
-               *k = p->packed == PACKED_K ? count : out_lin(o, p->k);
-    if (p->biased) {
-        before = arena_printf(o->a, "%s, ", out_pointer(o, s, p->bias));
-        kind = p->relu ? "_bias_relu" : "_bias";
+    if (o->target->cplusplus)
+        text_open(&o->text, "{");
+    field(o, &g, "type", type_runtime(p->type));
+    if (p->result != p->type)
+        field(o, &g, "result", type_runtime(p->result));
+    flag(o, &g, "ta", p->transposed_a);
+    flag(o, &g, "tb", p->transposed_b);
+    field(o, &g, "m", p->packed == PACKED_M ? count : out_lin(o, p->m));
+    field(o, &g, "n", p->packed == PACKED_N ? count : out_lin(o, p->n));
+    field(o, &g, "k", p->packed == PACKED_K ? count : out_lin(o, p->k));
+    field(o, &g, "a", a);
+    field(o, &g, "lda", out_lin(o, p->a.ld));
+    field(o, &g, "b", b);
+    field(o, &g, "ldb", out_lin(o, p->b.ld));
+    if (p->biased)
+        field(o, &g, "bias", out_pointer(o, s, p->bias));
+    flag(o, &g, "adds", p->adds);
+    field(o, &g, "c", c);
+    field(o, &g, "ldc", out_lin(o, p->c.ld));
+    if (p->nb)
+        batch(o, &g, p);
+    if (o->target->cplusplus) {
+        text_line(&o->text, "PpGemm g = {};");
+        text_line(&o->text, "%s;", text_all(&g));
+        text_line(&o->text, "%sgemm(%s&g);", o->target->call, o->target->context);
+        text_close(&o->text);
     } else {
-        alpha = arena_printf(o->a, "%s, ", cg_number(o->a, p->type, 1, 0));
-        before = arena_printf(o->a, "%s, ", cg_number(o->a, p->type, p->adds, 0));
+        text_line(&o->text, "%sgemm(&(PpGemm){%s});", o->target->call, text_all(&g));
     }
-    const char *head =
-        arena_printf(o->a, "%s%d, %d, %s, %s, %s, %s%s, %s, %s, %s, %s%s, %s", o->target->context,
-                     p->transposed_a, p->transposed_b, m, n, k, alpha, a, out_lin(o, p->a.ld), b,
-                     out_lin(o, p->b.ld), before, c, out_lin(o, p->c.ld));
-    const char *function =
-        arena_printf(o->a, "%s%s%sgemm%s", o->target->call, type_library(p->type),
-                     p->result == p->type ? "" : type_library(p->result), kind);
-    if (p->nb == 0)
-        text_line(&o->text, "%s(%s);", function, head);
-    else
-        print_batch(o, function, head, p);
     if (count)
         close_packed(o, p, c, count);
 }

@@ -24,8 +24,6 @@ typedef struct {
     const char *before;             /* what comes first; NULL: nothing */
     Lin work;                       /* threads; grid: blocks as an expression instead */
     const char *grid;
-    /* a library call that may do it, and the constant it is given; NULL: none */
-    const char *shape, *call;
     int threads;
 } Kernel;
 

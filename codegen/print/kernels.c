@@ -531,22 +531,10 @@ static void print_launch(Kernel *k, const char *comment, const char *params, con
     const char *grid =
         k->grid ? k->grid
                 : arena_printf(k->a, "pp_blocks(%s, %d)", out_lin(o, k->work), k->threads);
-    if (k->call) {
-        text_open(t, "{");
-        text_line(t, "%sconst %s;", k->f->sg->lengths ? "" : "static ", k->shape);
-        text_line(t, "PP_WORK(\"%s\", 0, 0);", op_name(k->n->op));
-        text_line(t, "if (!%s)", k->call);
-        t->indent++;
-    } else {
-        text_line(t, "PP_WORK(\"%s\", 0, 0);", op_name(k->n->op));
-    }
+    text_line(t, "PP_WORK(\"%s\", 0, 0);", op_name(k->n->op));
     const KernelText kernel = {comment, NULL, params, body};
     out_launch(o, out_device_kernel(o, k->s, &kernel, k->threads, 0), grid,
                arena_printf(k->a, "%d", k->threads), args);
-    if (k->call) {
-        t->indent -= 2;
-        text_line(t, "}");
-    }
 }
 
 /* In C a call; on the device what comes first, then a launch. */

@@ -1,6 +1,5 @@
 /*
- * pool.c - MaxPool and AveragePool: loops over channels, outputs and the window, and on the device
- * the library where it can.
+ * pool.c - MaxPool and AveragePool: loops over channels, outputs and the window.
  */
 #include <inttypes.h>
 
@@ -32,35 +31,6 @@ static void pool_loops(Kernel *k, const char *const *out, const char *const *in)
 {
     for (int i = 0; i < k->n->attr.n; i++)
         pool_tap(k, i, out[i], in[i]);
-}
-
-static const char *numbers(Kernel *k, const int64_t *d)
-{
-    return arena_printf(k->a, "{%s}", text_numbers(k->a, d, k->n->attr.n));
-}
-
-/* On the device the library may do a pool that needs no indices. */
-static void library_pool(Kernel *k, bool max)
-{
-    const Attr *at = &k->n->attr;
-    ValueId x = k->n->in[0], y = k->n->out[0];
-    const Shape *xs = &val(k->f->g, x)->shape, *ys = &val(k->f->g, y)->shape;
-    Dtype t = val(k->f->g, x)->dtype;
-    if (!k->device || !dtype_is_float(t))
-        return;
-    for (int i = 0; i < at->n; i++)
-        if (at->dilation[i] != 1 || at->pad[i] != at->pad[at->n + i])
-            return;
-    const char *kind = max                     ? "PP_POOL_MAX"
-                       : at->count_include_pad ? "PP_POOL_WHOLE"
-                                               : "PP_POOL_INSIDE";
-    k->shape =
-        arena_printf(k->a, "PpPoolShape pool = {%s, %d, %s, %s, %s, %s, %s, %s}", type_runtime(t),
-                     at->n, kind, numbers(k, xs->d + 2), numbers(k, ys->d + 2),
-                     numbers(k, at->kernel), numbers(k, at->stride), numbers(k, at->pad));
-    k->call = arena_printf(k->a, "%spool_forward(%s&pool, %s, %s, %s)", k->o->target->call,
-                           k->o->target->context, out_lin(k->o, cg_span(k->f, x, 0, 2)),
-                           out_arg(k->o, k->s, x), out_arg(k->o, k->s, y));
 }
 
 /* Which outputs of a line the tap k_i of its dimension has inside the operand: [lo, hi). */
@@ -199,8 +169,6 @@ void kernel_pool(Kernel *k, bool max)
     const Shape *xs = &val(k->f->g, x)->shape, *ys = &val(k->f->g, y)->shape;
     const char *ct = cg_ctype(val(k->f->g, x)->dtype);
     bool index = max && kernel_wants(k, 1);
-    if (!index)
-        library_pool(k, max);
     const char *const *out = pool_out + 3 - at->n, *const *in = pool_in + 3 - at->n;
     int64_t plane = 1;
     for (int i = 0; i < at->n; i++)

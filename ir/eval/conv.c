@@ -56,11 +56,8 @@ void eval_matmul(Eval *e)
             product_wides(u + p, v + q, w + i, m, k, n);
         i += m * n;
     } while (eval_next(&lead, index));
-    for (size_t j = 0; e->nin > 2 && j < count; j++) {  /* MatMulBias */
+    for (size_t j = 0; e->nin > 2 && j < count; j++)    /* MatMulBias */
         z[j] += eval_double_at(&e->in[2], (int64_t)j % n);
-        if (e->at->relu && z[j] <= 0)
-            z[j] = 0;
-    }
     if (floats)
         eval_store_doubles(&e->out[0], z);
     else

@@ -12,6 +12,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "pp_gemm.h"
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -439,75 +441,6 @@ static inline int64_t pp_collective_work(int kind, int members, int size, int64_
            : kind == PP_SHARD      ? 0
                                    : 2 * others * part;
 }
-
-/* gemm.c: C = alpha * op(A) op(B) + beta * C, row-major, any leading dimension.  ta, tb: 1 = the
-   operand is stored transposed. Batched: products over `rank` dimensions of count[] each, strides
-   in elements.  Bits depend on m, n, k, ta, tb only. */
-void pp_sgemm(int ta, int tb, int64_t m, int64_t n, int64_t k, float alpha, const float *a,
-              int64_t lda, const float *b, int64_t ldb, float beta, float *c, int64_t ldc);
-void pp_dgemm(int ta, int tb, int64_t m, int64_t n, int64_t k, double alpha, const double *a,
-              int64_t lda, const double *b, int64_t ldb, double beta, double *c, int64_t ldc);
-void pp_sgemm_batched(int ta, int tb, int64_t m, int64_t n, int64_t k, float alpha, const float *a,
-                      int64_t lda, const float *b, int64_t ldb, float beta, float *c, int64_t ldc,
-                      int rank, const int64_t *count, const int64_t *stride_a,
-                      const int64_t *stride_b, const int64_t *stride_c);
-void pp_dgemm_batched(int ta, int tb, int64_t m, int64_t n, int64_t k, double alpha,
-                      const double *a, int64_t lda, const double *b, int64_t ldb, double beta,
-                      double *c, int64_t ldc, int rank, const int64_t *count,
-                      const int64_t *stride_a, const int64_t *stride_b, const int64_t *stride_c);
-
-/* gemm_half.c: the same of half operands (bits in uint16_t), bgemm and bsgemm of bf16, hgemm and
-   hsgemm of f16.  Sums, alpha and beta are float32; C is half and rounded once, at the end, or, of
-   bsgemm and hsgemm, float32. */
-#define PP_HALF_PRODUCT(NAME, T)                                                                   \
-    void pp_##NAME(int ta, int tb, int64_t m, int64_t n, int64_t k, float alpha,                   \
-                   const uint16_t *a, int64_t lda, const uint16_t *b, int64_t ldb, float beta,     \
-                   T *c, int64_t ldc);                                                             \
-    void pp_##NAME##_batched(int ta, int tb, int64_t m, int64_t n, int64_t k, float alpha,         \
-                             const uint16_t *a, int64_t lda, const uint16_t *b, int64_t ldb,       \
-                             float beta, T *c, int64_t ldc, int rank, const int64_t *count,        \
-                             const int64_t *stride_a, const int64_t *stride_b,                     \
-                             const int64_t *stride_c);
-PP_HALF_PRODUCT(bgemm, uint16_t)
-PP_HALF_PRODUCT(hgemm, uint16_t)
-PP_HALF_PRODUCT(bsgemm, float)
-PP_HALF_PRODUCT(hsgemm, float)
-#undef PP_HALF_PRODUCT
-/* C = op(A) op(B) + a bias for each column, n of them, added in float32 before the one rounding. */
-#define PP_BIAS_PRODUCT(NAME)                                                                      \
-    void pp_##NAME(int ta, int tb, int64_t m, int64_t n, int64_t k, const uint16_t *a,             \
-                   int64_t lda, const uint16_t *b, int64_t ldb, const uint16_t *bias, uint16_t *c, \
-                   int64_t ldc);                                                                   \
-    void pp_##NAME##_batched(int ta, int tb, int64_t m, int64_t n, int64_t k, const uint16_t *a,   \
-                             int64_t lda, const uint16_t *b, int64_t ldb, const uint16_t *bias,    \
-                             uint16_t *c, int64_t ldc, int rank, const int64_t *count,             \
-                             const int64_t *stride_a, const int64_t *stride_b,                     \
-                             const int64_t *stride_c);
-PP_BIAS_PRODUCT(bgemm_bias)
-PP_BIAS_PRODUCT(hgemm_bias)
-#undef PP_BIAS_PRODUCT
-
-/*
- * band.c: products in which one matrix counts only in a band, as masked attention has them: of its
- * elements (i, j) those with below <= j - i <= above (causal: above = 0).  It is cut into tiles of
- * PP_TILE x PP_TILE from (0, 0) on; tiles without any element of the band are left out.
- *   PP_BAND_A, PP_BAND_B  op(A) or op(B) is zero in those tiles: they are not read
- *   PP_BAND_C             nobody reads C there: they are not written
- * Each tile row of op(A), or tile column of op(B) or C, is a product of its own.
- */
-enum { PP_TILE = 32 };
-enum { PP_BAND_A = 1, PP_BAND_B, PP_BAND_C };
-/* S: of alpha and beta; T, R: of the operands and the result */
-#define PP_BAND_PRODUCT(NAME, S, T, R)                                                             \
-    void pp_##NAME##_band(int which, int64_t below, int64_t above, int ta, int tb, int64_t m,      \
-                          int64_t n, int64_t k, S alpha, const T *a, int64_t lda, const T *b,      \
-                          int64_t ldb, S beta, R *c, int64_t ldc);
-PP_BAND_PRODUCT(sgemm, float, float, float)
-PP_BAND_PRODUCT(bgemm, float, uint16_t, uint16_t)
-PP_BAND_PRODUCT(hgemm, float, uint16_t, uint16_t)
-PP_BAND_PRODUCT(bsgemm, float, uint16_t, float)
-PP_BAND_PRODUCT(hsgemm, float, uint16_t, float)
-#undef PP_BAND_PRODUCT
 
 /* conv.c: convolutions, 1-d to 3-d, each sample by itself as a matrix product of its gathered input
    (im2col, in blocks of lines) or, for few channels, directly (conv_direct.h, and where the

@@ -77,12 +77,11 @@ PP_KERNEL_FN int64_t pp_count(const uint8_t *mask, int64_t n)
     return count;
 }
 #ifndef __CUDACC__
-/* Zeros in rows r0 .. r1, columns c0 .. c1 of a matrix of elements of `size` bytes. */
-PP_KERNEL_FN void pp_clear(void *at, int64_t ld, int64_t r0, int64_t r1, int64_t c0, int64_t c1,
-                           size_t size)
+/* Zeros in a matrix of so many rows and columns, of elements of `size` bytes. */
+PP_KERNEL_FN void pp_zeros(void *at, int64_t ld, int64_t rows, int64_t columns, size_t size)
 {
-    for (int64_t r = r0; r < r1 && c1 > c0; r++)
-        memset((char *)at + (size_t)(r * ld + c0) * size, 0, (size_t)(c1 - c0) * size);
+    for (int64_t r = 0; r < rows && columns > 0; r++)
+        memset((char *)at + (size_t)(r * ld) * size, 0, (size_t)columns * size);
 }
 #endif
 

@@ -82,14 +82,17 @@ static void train(Room *r, const Layer *l, int layers)
     const int64_t m = l->rows, k = l->in, n = l->out, each = 2 * k * n + m * (k + n);
     for (int i = 0; i < layers; i++) {
         float *w = r->pool + i * each, *x = w + 2 * k * n, *y = x + m * k;
-        pp_sgemm(0, 0, m, n, k, 1, x, k, w, n, 0, y, n);
+        pp_gemm(&(PpGemm){.type = PP_F32, .m = m, .n = n, .k = k, .a = x, .lda = k, .b = w,
+                          .ldb = n, .c = y, .ldc = n});
     }
     r->forward += pp_now() - begin;
     r->trained++;
     for (int i = layers - 1; i >= 0; i--) {
         float *w = r->pool + i * each, *dw = w + k * n, *x = dw + k * n, *y = x + m * k;
-        pp_sgemm(1, 0, k, n, m, 1, x, k, y, n, 1, dw, n);
-        pp_sgemm(0, 1, m, k, n, 1, y, n, w, n, 0, x, k);
+        pp_gemm(&(PpGemm){.type = PP_F32, .ta = 1, .m = k, .n = n, .k = m, .a = x, .lda = k, .b = y,
+                          .ldb = n, .adds = 1, .c = dw, .ldc = n});
+        pp_gemm(&(PpGemm){.type = PP_F32, .tb = 1, .m = m, .n = k, .k = n, .a = y, .lda = n, .b = w,
+                          .ldb = n, .c = x, .ldc = k});
     }
     for (int i = 0; i < layers; i++) { /* numbers stay small */
         float *w = r->pool + i * each;
@@ -107,36 +110,51 @@ static void train_wide(Room *r) { train(r, &wide, 1); }
 static void train_thin(Room *r) { train(r, &thin, 1); }
 static void train_far(Room *r) { train(r, &thin, layers_far(&thin)); }
 
-static void products64(Room *r)
+static void square(const Room *r, int type)
 {
-    double *d = (double *)(void *)r->pool;
-    pp_dgemm(0, 1, N, N, N, 1, d, N, d + N * N, N, 0, d + 2 * N * N, N);
+    char *at = (char *)r->pool;
+    const int64_t bytes = N * N * pp_gemm_size(type);
+    pp_gemm(&(PpGemm){.type = type, .tb = 1, .m = N, .n = N, .k = N, .a = at, .lda = N,
+                      .b = at + bytes, .ldb = N, .c = at + 2 * bytes, .ldc = N});
 }
 
-static void products16(Room *r)
-{
-    uint16_t *h = (uint16_t *)(void *)r->pool;
-    pp_bgemm(0, 1, N, N, N, 1, h, N, h + N * N, N, 0, h + 2 * N * N, N);
-}
+static void products64(Room *r) { square(r, PP_F64); }
+static void products16(Room *r) { square(r, PP_BF16); }
 
 static void convolutions(Room *r)
 {
     pp_conv_forward(r->conv, 1, part(r, 0), part(r, 1), part(r, 2));
 }
 
+/* score = x y', where causal attention reads it; then to = score x, or score' x. */
+enum { WIDTH = HEADS * HEAD };
+static void scores(const float *x, const float *y, float *score)
+{
+    pp_gemm_band(&(PpGemm){.type = PP_F32, .tb = 1, .m = SEQUENCE, .n = SEQUENCE, .k = HEAD, .a = x,
+                           .lda = WIDTH, .b = y, .ldb = WIDTH, .c = score, .ldc = SEQUENCE},
+                 PP_BAND_C, 1 - SEQUENCE, 0);
+}
+static void times(const float *score, int turned, const float *x, float *to)
+{
+    pp_gemm_band(&(PpGemm){.type = PP_F32, .ta = turned, .m = SEQUENCE, .n = HEAD, .k = SEQUENCE,
+                           .a = score, .lda = SEQUENCE, .b = x, .ldb = WIDTH, .c = to,
+                           .ldc = WIDTH},
+                 PP_BAND_A, turned ? 0 : 1 - SEQUENCE, turned ? SEQUENCE - 1 : 0);
+}
+
 /* Causal attention's, of a layer: scores and their use, and the gradients of all four operands.  A
    row's heads stand side by side. */
 static void attention(float *q, float *score)
 {
-    enum { WIDTH = HEADS * HEAD, ALL = SEQUENCE * WIDTH, LOW = 1 - SEQUENCE, S = SEQUENCE };
-    for (int h = 0; h < HEADS; h++, q += HEAD, score += S * S) {
+    enum { ALL = SEQUENCE * WIDTH };
+    for (int h = 0; h < HEADS; h++, q += HEAD, score += SEQUENCE * SEQUENCE) {
         float *k = q + ALL, *v = k + ALL, *y = v + ALL;
-        pp_sgemm_band(PP_BAND_C, LOW, 0, 0, 1, S, S, HEAD, 1, q, WIDTH, k, WIDTH, 0, score, S);
-        pp_sgemm_band(PP_BAND_A, LOW, 0, 0, 0, S, HEAD, S, 1, score, S, v, WIDTH, 0, y, WIDTH);
-        pp_sgemm_band(PP_BAND_A, 0, -LOW, 1, 0, S, HEAD, S, 1, score, S, y, WIDTH, 0, v, WIDTH);
-        pp_sgemm_band(PP_BAND_C, LOW, 0, 0, 1, S, S, HEAD, 1, y, WIDTH, v, WIDTH, 0, score, S);
-        pp_sgemm_band(PP_BAND_A, LOW, 0, 0, 0, S, HEAD, S, 1, score, S, k, WIDTH, 0, y, WIDTH);
-        pp_sgemm_band(PP_BAND_A, 0, -LOW, 1, 0, S, HEAD, S, 1, score, S, q, WIDTH, 0, y, WIDTH);
+        scores(q, k, score);
+        times(score, 0, v, y);
+        times(score, 1, y, v);
+        scores(y, v, score);
+        times(score, 0, k, y);
+        times(score, 1, q, k);
     }
 }
 
@@ -263,7 +281,8 @@ static void long_rows(Room *r) { softmax(r, LONG); }
 static void leave(const Room *r, int64_t at)
 {
     const float *a = r->pool, *b = a + LEFT / 2;
-    pp_sgemm(0, 0, LEFT / ROW, ROW, HEAD, 1, a, HEAD, b, ROW, 0, r->pool + (1 + at) * LEFT, ROW);
+    pp_gemm(&(PpGemm){.type = PP_F32, .m = LEFT / ROW, .n = ROW, .k = HEAD, .a = a, .lda = HEAD,
+                      .b = b, .ldb = ROW, .c = r->pool + (1 + at) * LEFT, .ldc = ROW});
 }
 
 /* And found: sums of its columns, in blocks as generated code has them. */

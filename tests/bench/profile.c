@@ -120,89 +120,53 @@ HIDDEN static void product_begin(void)
         enter();
 }
 
-HIDDEN static void product_end(const char *name, int ta, int tb, int64_t m, int64_t n, int64_t k,
-                               int64_t batch, double flops)
+static const char *const type_name[] = {[PP_F32] = "s", [PP_F64] = "d", [PP_BF16] = "b", [PP_F16] = "h"};
+
+HIDDEN static void product_end(const PpGemm *g, const char *how, double flops)
 {
     char text[96];
+    int64_t batch = 1;
     if (--in_product)
         return;
-    snprintf(text, sizeof text, "product %s %c%c %lld %lld %lld %lld", name, ta ? 'T' : 'N',
-             tb ? 'T' : 'N', (long long)m, (long long)n, (long long)k, (long long)batch);
-    leave(text, NULL, flops);
+    for (int d = 0; d < g->dims; d++)
+        batch *= g->count[d];
+    snprintf(text, sizeof text, "product %s%sgemm%s %c%c %lld %lld %lld %lld", type_name[g->type],
+             g->result && g->result != g->type ? type_name[g->result] : "", how, g->ta ? 'T' : 'N',
+             g->tb ? 'T' : 'N', (long long)g->m, (long long)g->n, (long long)g->k, (long long)batch);
+    leave(text, NULL, flops * (double)batch);
 }
 
-/* Operations of what is not left out (runtime/device/cpu/band.c). */
-HIDDEN static double band_flops(int which, int64_t below, int64_t above, int64_t m, int64_t n,
-                                int64_t k)
+/* Operations of what is not left out (pp_gemm_band()). */
+HIDDEN static double band_flops(const PpGemm *g, int which, int64_t below, int64_t above)
 {
-    int64_t rows = which == PP_BAND_B ? k : m, columns = which == PP_BAND_A ? k : n, live = 0;
+    int64_t rows = which == PP_BAND_B ? g->k : g->m, columns = which == PP_BAND_A ? g->k : g->n,
+            live = 0;
     for (int64_t i = 0; i < rows; i += PP_TILE)
         for (int64_t j = 0; j < columns; j += PP_TILE)
             if (j + PP_TILE - 1 - i >= below && j - (i + PP_TILE - 1) <= above)
                 live += (rows - i < PP_TILE ? rows - i : PP_TILE) *
                         (columns - j < PP_TILE ? columns - j : PP_TILE);
-    return 2.0 * (double)live * (double)(which == PP_BAND_A ? n : which == PP_BAND_B ? m : k);
+    return 2.0 * (double)live *
+           (double)(which == PP_BAND_A ? g->n : which == PP_BAND_B ? g->m : g->k);
 }
 
-HIDDEN static int64_t total(int rank, const int64_t *count)
-{
-    int64_t all = 1;
-    for (int d = 0; d < rank; d++)
-        all *= count[d];
-    return all;
-}
-
-#define ONE(S, T, R)                                                                               \
-    int ta, int tb, int64_t m, int64_t n, int64_t k, S alpha, const T *a, int64_t lda, const T *b, \
-        int64_t ldb, S beta, R *c, int64_t ldc
-#define MANY                                                                                       \
-    int rank, const int64_t *count, const int64_t *stride_a, const int64_t *stride_b,              \
-        const int64_t *stride_c
-#define GIVEN ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc
-#define GIVEN_MANY rank, count, stride_a, stride_b, stride_c
-#define BAND int which, int64_t below, int64_t above
-#define PRODUCT(NAME, S, T, R)                                                                     \
-    void __real_pp_##NAME(ONE(S, T, R));                                                           \
-    void __wrap_pp_##NAME(ONE(S, T, R));                                                           \
-    void __wrap_pp_##NAME(ONE(S, T, R))                                                            \
-    {                                                                                              \
-        product_begin();                                                                           \
-        __real_pp_##NAME(GIVEN);                                                                   \
-        product_end(#NAME, ta, tb, m, n, k, 1, 2.0 * (double)m * (double)n * (double)k);           \
-    }                                                                                              \
-    void __real_pp_##NAME##_batched(ONE(S, T, R), MANY);                                           \
-    void __wrap_pp_##NAME##_batched(ONE(S, T, R), MANY);                                           \
-    void __wrap_pp_##NAME##_batched(ONE(S, T, R), MANY)                                            \
-    {                                                                                              \
-        int64_t all = total(rank, count);                                                          \
-        product_begin();                                                                           \
-        __real_pp_##NAME##_batched(GIVEN, GIVEN_MANY);                                             \
-        product_end(#NAME, ta, tb, m, n, k, all,                                                   \
-                    2.0 * (double)m * (double)n * (double)k * (double)all);                        \
-    }                                                                                              \
-    void __real_pp_##NAME##_band(BAND, ONE(S, T, R));                                              \
-    void __wrap_pp_##NAME##_band(BAND, ONE(S, T, R));                                              \
-    void __wrap_pp_##NAME##_band(BAND, ONE(S, T, R))                                               \
-    {                                                                                              \
-        static const char *const text[] = {"", #NAME "_band_a", #NAME "_band_b", #NAME "_band_c"}; \
-        product_begin();                                                                           \
-        __real_pp_##NAME##_band(which, below, above, GIVEN);                                       \
-        product_end(text[which], ta, tb, m, n, k, 1, band_flops(which, below, above, m, n, k));    \
-    }
-PRODUCT(sgemm, float, float, float)
-PRODUCT(bgemm, float, uint16_t, uint16_t)
-PRODUCT(bsgemm, float, uint16_t, float)
-
-#define BIASED                                                                                     \
-    int ta, int tb, int64_t m, int64_t n, int64_t k, const uint16_t *a, int64_t lda,               \
-        const uint16_t *b, int64_t ldb, const uint16_t *bias, uint16_t *c, int64_t ldc
-void __real_pp_bgemm_bias(BIASED);
-void __wrap_pp_bgemm_bias(BIASED);
-void __wrap_pp_bgemm_bias(BIASED)
+void __real_pp_gemm(const PpGemm *g);
+void __wrap_pp_gemm(const PpGemm *g);
+void __wrap_pp_gemm(const PpGemm *g)
 {
     product_begin();
-    __real_pp_bgemm_bias(ta, tb, m, n, k, a, lda, b, ldb, bias, c, ldc);
-    product_end("bgemm_bias", ta, tb, m, n, k, 1, 2.0 * (double)m * (double)n * (double)k);
+    __real_pp_gemm(g);
+    product_end(g, g->bias ? "_bias" : "", 2.0 * (double)g->m * (double)g->n * (double)g->k);
+}
+
+void __real_pp_gemm_band(const PpGemm *g, int which, int64_t below, int64_t above);
+void __wrap_pp_gemm_band(const PpGemm *g, int which, int64_t below, int64_t above);
+void __wrap_pp_gemm_band(const PpGemm *g, int which, int64_t below, int64_t above)
+{
+    static const char *const text[] = {"", "_band_a", "_band_b", "_band_c"};
+    product_begin();
+    __real_pp_gemm_band(g, which, below, above);
+    product_end(g, text[which], band_flops(g, which, below, above));
 }
 
 /* ---- what the runtime itself computes between stages ---- */

@@ -1,5 +1,5 @@
 /*
- * sgemm.c [bf16] - the peak of one core: GFLOP/s of the runtime's own pp_sgemm, or pp_bgemm, at n =
+ * sgemm.c [bf16] - the peak of one core: GFLOP/s of the runtime's own products, or of bf16, at n =
  * 1024, best of several calls. The benchmark divides by it, so both are measured on the same
  * machine in the same run; in time of the processor, so that others there count less.
  */
@@ -8,8 +8,8 @@
 #include <string.h>
 #include <time.h>
 
-#include "runtime/api/pp.h"
 #include "runtime/api/pp_half.h"
+#include "tests/share/products.h"
 
 static double now(void)
 {
@@ -41,9 +41,9 @@ int main(int argc, char **argv)
     for (int i = 0; i < CALLS; i++) {
         double t = now();
         if (half)
-            pp_bgemm(0, 0, N, N, N, 1, ha, N, hb, N, 0, hc, N);
+            bgemm(0, 0, N, N, N, 1, ha, N, hb, N, 0, hc, N);
         else
-            pp_sgemm(0, 0, N, N, N, 1, a, N, b, N, 0, c, N);
+            sgemm(0, 0, N, N, N, 1, a, N, b, N, 0, c, N);
         double rate = 2.0 * N * N * N / (now() - t) * 1e-9;
         best = rate > best ? rate : best;
     }

@@ -5,7 +5,10 @@
 . "$(dirname "$0")/../lib.sh"
 
 # sides OUT: transposes and sides of all products of its stages
-sides() { cat "$work/$1"/stage*.c | grep -o 'pp_[sd]gemm[_a-z]*([01], [01], [^.]*, 1\.0' | sed 's/_batched//' | sort -u; }
+sides() {
+    cat "$work/$1"/stage*.c | perl -0777 -ne 'for (/\(PpGemm\)\{(.*?)\}\);/gs) { %f = /\.(\w+)\s+=\s+([^,]+)/g; print join(" ", map { $f{$_} || 0 } qw(type ta tb m n k)), "\n" }' |
+        sort -u
+}
 
 # same MODEL LOSS POINT...: of a model in one stage, and cut at the points
 same() {
@@ -23,10 +26,10 @@ same special/unsorted cross_entropy rnn:begin o:begin
 
 # rows OUT: of its products, how many there are, and "; CALL" for each whose rows are otherwise
 rows() {
-    perl -0ne 'BEGIN { %in = (s => 4, d => 8, b => 2, h => 2, bs => 2, hs => 2); %out = (%in, bs => 4, hs => 4) }
-        while (/pp_cuda_(bs|hs|[sdbh])gemm(_bias)?(?:_relu)?(?:_batched)?\(c, ([^;]*)\);/g) {
-            ($t, @x) = ($1, split /,\s+/, "$3"); @ld = $2 ? @x[6, 8, 11] : @x[7, 9, 12]; $n++;
-            for $i (0 .. 2) { $b = $ld[$i] * ($i < 2 ? $in{$t} : $out{$t}); $bad .= "; $&" if $b == 0 || $b % ($b > 1024 ? 128 : 16) } }
+    perl -0ne 'BEGIN { %size = (F32 => 4, F64 => 8, BF16 => 2, F16 => 2) }
+        while (/(g\.type\s+=\s+PP_.*?);/gs) {
+            $call = $1; %f = $call =~ /g\.(\w+)\s+=\s+(?:PP_)?([^,]+)/g; $n++;
+            for $x (qw(a b c)) { $b = $f{"ld$x"} * $size{$x eq "c" && $f{result} || $f{type}}; $bad .= "; $call" if $b == 0 || $b % ($b > 1024 ? 128 : 16) } }
         END { print $n > 30 ? "many" : $n, $bad }' "$1"/stage*.cu
 }
 # fours OUT: which kernels of the loss read logits one by one

@@ -42,39 +42,23 @@ void report_blas_leaks(void) {
                "leak: cuBLAS handle %d is never destroyed", h->number);
 }
 
-static void product(int ta, int tb, int64_t m, int64_t n, int64_t k, float alpha, const float *a,
-                    int64_t lda, const float *b, int64_t ldb, float beta, float *c, int64_t ldc)
-{
-    pp_sgemm(ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
-}
-
-static void product(int ta, int tb, int64_t m, int64_t n, int64_t k, double alpha, const double *a,
-                    int64_t lda, const double *b, int64_t ldb, double beta, double *c, int64_t ldc)
-{
-    pp_dgemm(ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
-}
-
 /* Half types are apart here; products take their bits. */
 struct Bf16 { uint16_t bits; };
 struct F16 { uint16_t bits; };
 
-template <class Out>
-using HalfProduct = void(int, int, int64_t, int64_t, int64_t, float, const uint16_t *, int64_t,
-                         const uint16_t *, int64_t, float, Out *, int64_t);
-static HalfProduct<uint16_t> *half_product(const Bf16 *, const Bf16 *) { return pp_bgemm; }
-static HalfProduct<float> *half_product(const Bf16 *, const float *) { return pp_bsgemm; }
-static HalfProduct<uint16_t> *half_product(const F16 *, const F16 *) { return pp_hgemm; }
-static HalfProduct<float> *half_product(const F16 *, const float *) { return pp_hsgemm; }
-static float *result(float *c) { return c; }
-template <class T> static uint16_t *result(T *c) { return reinterpret_cast<uint16_t *>(c); }
+static int type_of(const float *) { return PP_F32; }
+static int type_of(const double *) { return PP_F64; }
+static int type_of(const Bf16 *) { return PP_BF16; }
+static int type_of(const F16 *) { return PP_F16; }
 
-template <class In, class Out>
-static void product(int ta, int tb, int64_t m, int64_t n, int64_t k, float alpha, const In *a,
-                    int64_t lda, const In *b, int64_t ldb, float beta, Out *c, int64_t ldc)
-{
-    half_product(a, c)(ta, tb, m, n, k, alpha, reinterpret_cast<const uint16_t *>(a), lda,
-                       reinterpret_cast<const uint16_t *>(b), ldb, beta, result(c), ldc);
-}
+static float wide(float x) { return x; }
+static float wide(Bf16 x) { return pp_from_bf16(x.bits); }
+static float wide(F16 x) { return pp_from_f16(x.bits); }
+static double wide(double x) { return x; }
+static void put(float *to, float x) { *to = x; }
+static void put(double *to, double x) { *to = x; }
+static void put(Bf16 *to, float x) { to->bits = pp_to_bf16(x); }
+static void put(F16 *to, float x) { to->bits = pp_to_f16(x); }
 
 template <class In, class Out = In, class Factor = In> struct Gemm {
     bool ta, tb;
@@ -91,7 +75,6 @@ template <class In, class Out = In, class Factor = In> struct Gemm {
     /* tensor cores may take 16 bytes at a time */
     bool fast;
     const Out *bias;                                    /* of each row, or null */
-    bool relu;
     void *workspace;                                    /* which others may have too, or null */
 };
 
@@ -221,6 +204,21 @@ template <class In, class Out, class Factor> static bool apart(const Gemm<In, Ou
     return true;
 }
 
+/* A column-major C = alpha op(A) op(B) + beta C. */
+template <class In, class Out, class Factor, class To>
+static void product(const Gemm<In, Out, Factor> &g, const In *a, const In *b, To *c, int ldc)
+{
+    PpGemm p = {};
+    p.type = type_of(a), p.result = type_of(c);
+    p.ta = g.tb, p.tb = g.ta, p.m = g.n, p.n = g.m, p.k = g.k;
+    p.a = b, p.lda = g.ldb, p.b = a, p.ldb = g.lda, p.c = c, p.ldc = ldc;
+    p.alpha = static_cast<float>(g.alpha), p.adds = g.beta != 0;
+    for (int64_t j = 0; j < g.n && g.beta != 0 && g.beta != 1; j++)
+        for (int64_t i = 0; i < g.m; i++)
+            put(c + j * ldc + i, static_cast<Factor>(wide(c[j * ldc + i])) * g.beta);
+    pp_gemm(&p);
+}
+
 template <class In, class Out, class Factor> static void run(Gemm<In, Out, Factor> g) {
     if (!use_workspace(g.workspace))
         return;
@@ -246,27 +244,16 @@ template <class In, class Out, class Factor> static void run(Gemm<In, Out, Facto
             (g.beta != 0 && !matrix<Out>(c, false, g.m, g.n, g.ldc, false)) ||
             !matrix<Out>(c, false, g.m, g.n, g.ldc, true))
             return;
-        product(g.tb, g.ta, g.n, g.m, g.k, g.alpha, b, g.ldb, a, g.lda, g.beta, c, g.ldc);
+        product(g, a, b, c, g.ldc);
     }
 }
 
-static float wide(float x) { return x; }
-static float wide(Bf16 x) { return pp_from_bf16(x.bits); }
-static float wide(F16 x) { return pp_from_f16(x.bits); }
-static void put(float *to, float x) { *to = x; }
-static void put(Bf16 *to, float x) { to->bits = pp_to_bf16(x); }
-static void put(F16 *to, float x) { to->bits = pp_to_f16(x); }
-
-/* max: a NaN becomes 0 */
-static float relu(float x, bool max) { return max ? fmaxf(x, 0) : x <= 0 ? 0 : x; }
-
-/* Sums of float32, a bias for each row, a ReLU, one rounding. */
+/* Sums of float32, a bias for each row, one rounding. */
 template <class T> static void run_with_bias(const Gemm<T, T, float> &g)
 {
     if (!use_workspace(g.workspace) || !matrix(g.bias, false, g.m, 1, g.m, false) || !apart(g))
         return;
     std::vector<float> sum(static_cast<size_t>(g.m) * static_cast<size_t>(g.n));
-    const bool max = strcmp(setting("SHIM_RELU", ""), "max") == 0;
     for (int i = 0; i < g.count; i++) {
         const T *a, *b;
         T *d;
@@ -274,12 +261,10 @@ template <class T> static void run_with_bias(const Gemm<T, T, float> &g)
         if (!matrix(a, g.ta, g.m, g.k, g.lda, false) || !matrix(b, g.tb, g.k, g.n, g.ldb, false) ||
             !matrix(d, false, g.m, g.n, g.ldc, true))
             return;
-        product(g.tb, g.ta, g.n, g.m, g.k, 1.0f, b, g.ldb, a, g.lda, 0.0f, sum.data(), g.m);
+        product(g, a, b, sum.data(), g.m);
         for (int64_t j = 0; j < g.n; j++)
-            for (int64_t r = 0; r < g.m; r++) {
-                const float x = sum[static_cast<size_t>(j * g.m + r)] + wide(g.bias[r]);
-                put(d + j * g.ldc + r, g.relu ? relu(x, max) : x);
-            }
+            for (int64_t r = 0; r < g.m; r++)
+                put(d + j * g.ldc + r, sum[static_cast<size_t>(j * g.m + r)] + wide(g.bias[r]));
     }
 }
 
@@ -362,7 +347,6 @@ static cublasStatus_t biased(const char *name, CUstream_st *s, const BiasProduct
     g.b = static_cast<const T *>(p.b);
     g.c = static_cast<T *>(p.d);
     g.bias = static_cast<const T *>(p.bias);
-    g.relu = p.relu;
     g.workspace = p.workspace;
     log_product(g);
     enqueue(s, name, [g, name, s](Driver &) {
@@ -573,9 +557,10 @@ const char *cublasGetStatusName(cublasStatus_t e) {
 GEMM(cublasSgemm, float)
 GEMM(cublasDgemm, double)
 
-/* A product of half operands as one of the two types, with a result of it or of float32. */
-template <class In, class Out> struct HalfTypes {
-    using G = Gemm<In, Out, float>;
+/* A product of In with a result of Out, in one place or by lists. */
+template <class In, class Out, class Factor> struct Types {
+    using G = Gemm<In, Out, Factor>;
+    using F = Factor;
     static G of(const void *a, const void *b, void *c)
     {
         G g = {};
@@ -597,35 +582,41 @@ template <class In, class Out> struct HalfTypes {
 /* The sizes of a product, to be filled into a Gemm of any types. */
 using Sizes = Gemm<float>;
 
-template <class Types, class A, class B, class C>
-static cublasStatus_t half_of(const char *name, cublasHandle_t h, const void *alpha,
+template <class T, class A, class B, class C>
+static cublasStatus_t gemm_of(const char *name, cublasHandle_t h, const void *alpha,
                               const void *beta, const Sizes &s, A a, B b, C c, bool fast)
 {
-    typename Types::G g = Types::of(a, b, c);
+    typename T::G g = T::of(a, b, c);
     g.ta = s.ta, g.tb = s.tb, g.m = s.m, g.n = s.n, g.k = s.k;
     g.lda = s.lda, g.ldb = s.ldb, g.ldc = s.ldc, g.count = s.count;
     g.stride_a = s.stride_a, g.stride_b = s.stride_b, g.stride_c = s.stride_c;
     g.fast = fast;
-    return gemm(name, h, static_cast<const float *>(alpha), static_cast<const float *>(beta), g);
+    return gemm(name, h, static_cast<const typename T::F *>(alpha),
+                static_cast<const typename T::F *>(beta), g);
 }
 
 template <class A, class B, class C>
-static cublasStatus_t half_gemm(const char *name, cublasHandle_t h, const void *alpha,
-                                const void *beta, const Sizes &s, A a, cudaDataType type_a, B b,
-                                cudaDataType type_b, C c, cudaDataType type_c,
-                                cublasComputeType_t compute)
+static cublasStatus_t gemm_ex(const char *name, cublasHandle_t h, const void *alpha,
+                              const void *beta, const Sizes &s, A a, cudaDataType type_a, B b,
+                              cudaDataType type_b, C c, cudaDataType type_c,
+                              cublasComputeType_t compute)
 {
-    const bool fast = compute == CUBLAS_COMPUTE_32F;
-    if (type_a != type_b || (type_c != type_a && type_c != CUDA_R_32F) ||
-        (type_a != CUDA_R_16BF && type_a != CUDA_R_16F))
+    const bool half = type_a == CUDA_R_16BF || type_a == CUDA_R_16F, twice = type_a == CUDA_R_64F,
+               fast = compute == (half ? CUBLAS_COMPUTE_32F : CUBLAS_COMPUTE_32F_FAST_TF32);
+    if (type_a != type_b || (type_c != type_a && !(half && type_c == CUDA_R_32F)) ||
+        twice != (compute == CUBLAS_COMPUTE_64F))
         return CUBLAS_STATUS_NOT_SUPPORTED;
+    if (twice)
+        return gemm_of<Types<double, double, double>>(name, h, alpha, beta, s, a, b, c, fast);
+    if (!half)
+        return gemm_of<Types<float, float, float>>(name, h, alpha, beta, s, a, b, c, fast);
     if (type_a == CUDA_R_16BF && type_c == type_a)
-        return half_of<HalfTypes<Bf16, Bf16>>(name, h, alpha, beta, s, a, b, c, fast);
+        return gemm_of<Types<Bf16, Bf16, float>>(name, h, alpha, beta, s, a, b, c, fast);
     if (type_a == CUDA_R_16BF)
-        return half_of<HalfTypes<Bf16, float>>(name, h, alpha, beta, s, a, b, c, fast);
+        return gemm_of<Types<Bf16, float, float>>(name, h, alpha, beta, s, a, b, c, fast);
     if (type_c == type_a)
-        return half_of<HalfTypes<F16, F16>>(name, h, alpha, beta, s, a, b, c, fast);
-    return half_of<HalfTypes<F16, float>>(name, h, alpha, beta, s, a, b, c, fast);
+        return gemm_of<Types<F16, F16, float>>(name, h, alpha, beta, s, a, b, c, fast);
+    return gemm_of<Types<F16, float, float>>(name, h, alpha, beta, s, a, b, c, fast);
 }
 
 static Sizes sizes(cublasOperation_t ta, cublasOperation_t tb, int m, int n, int k, int lda,
@@ -640,7 +631,7 @@ cublasStatus_t cublasGemmEx(cublasHandle_t h, cublasOperation_t ta, cublasOperat
                             void *c, cudaDataType type_c, int ldc, cublasComputeType_t compute,
                             cublasGemmAlgo_t)
 {
-    return half_gemm(__func__, h, alpha, beta, sizes(ta, tb, m, n, k, lda, ldb, ldc, 1), a, type_a,
+    return gemm_ex(__func__, h, alpha, beta, sizes(ta, tb, m, n, k, lda, ldb, ldc, 1), a, type_a,
                      b, type_b, c, type_c, compute);
 }
 
@@ -655,7 +646,7 @@ cublasStatus_t cublasGemmStridedBatchedEx(
     s.stride_a = stride_a;
     s.stride_b = stride_b;
     s.stride_c = stride_c;
-    return half_gemm(__func__, h, alpha, beta, s, a, type_a, b, type_b, c, type_c, compute);
+    return gemm_ex(__func__, h, alpha, beta, s, a, type_a, b, type_b, c, type_c, compute);
 }
 
 cublasStatus_t cublasGemmBatchedEx(cublasHandle_t h, cublasOperation_t ta, cublasOperation_t tb,
@@ -665,6 +656,6 @@ cublasStatus_t cublasGemmBatchedEx(cublasHandle_t h, cublasOperation_t ta, cubla
                                    cudaDataType type_c, int ldc, int count,
                                    cublasComputeType_t compute, cublasGemmAlgo_t)
 {
-    return half_gemm(__func__, h, alpha, beta, sizes(ta, tb, m, n, k, lda, ldb, ldc, count), a,
+    return gemm_ex(__func__, h, alpha, beta, sizes(ta, tb, m, n, k, lda, ldb, ldc, count), a,
                      type_a, b, type_b, c, type_c, compute);
 }

@@ -34,8 +34,7 @@ typedef enum {
 } cublasLtMatmulDescAttributes_t;
 typedef enum {
     CUBLASLT_EPILOGUE_DEFAULT = 1,
-    CUBLASLT_EPILOGUE_BIAS = 4,
-    CUBLASLT_EPILOGUE_RELU_BIAS = 6
+    CUBLASLT_EPILOGUE_BIAS = 4
 } cublasLtEpilogue_t;
 typedef enum {
     CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES = 1,

@@ -1,7 +1,5 @@
 /*
- * cublas_lt.cpp - cuBLASLt's products with a bias, and with a ReLU behind it: of a NaN it makes a
- * NaN, or 0 where SHIM_RELU=max, since the library's documentation leaves that open.  Descriptors
- * are plain words; an algorithm is what it was chosen for, and a product with another shape, or
+ * cublas_lt.cpp - cuBLASLt's products with a bias.  Descriptors are plain words; an algorithm is what it was chosen for, and a product with another shape, or
  * with operands that are less aligned than was said, is an error that a GPU may punish or not.
  */
 #include "cublasLt.h"
@@ -154,8 +152,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t h, cublasLtMatmulDesc_t what, con
     const uint64_t k = la->data[ta ? ROWS : COLUMNS];
     if (chosen_for(what, {la, lb, ld}).data[0] != algorithm->data[0] || c != d ||
         *static_cast<const float *>(alpha) != 1 || *static_cast<const float *>(beta) != 0 ||
-        (what->data[EPILOGUE] != CUBLASLT_EPILOGUE_BIAS &&
-         what->data[EPILOGUE] != CUBLASLT_EPILOGUE_RELU_BIAS) || la->data[TYPE] != lb->data[TYPE] ||
+        what->data[EPILOGUE] != CUBLASLT_EPILOGUE_BIAS || la->data[TYPE] != lb->data[TYPE] ||
         la->data[TYPE] != ld->data[TYPE] || lb->data[tb ? COLUMNS : ROWS] != k ||
         la->data[ta ? COLUMNS : ROWS] != ld->data[ROWS] ||
         lb->data[tb ? ROWS : COLUMNS] != ld->data[COLUMNS]) {
@@ -170,7 +167,6 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t h, cublasLtMatmulDesc_t what, con
                            number(la->data[LEADING]), number(lb->data[LEADING]),
                            number(ld->data[LEADING]), number(ld->data[COUNT]), step(la), step(lb),
                            step(ld), a, b, reinterpret_cast<const void *>(what->data[BIAS]), d,
-                           what->data[EPILOGUE] == CUBLASLT_EPILOGUE_RELU_BIAS,
                            bytes < 256 ? nullptr : workspace};
     return product_with_bias(__func__, reinterpret_cast<cublasHandle_t>(h), stream, p);
 }

@@ -1,7 +1,7 @@
 /*
  * cublas_v2.h of the shim: float32 and float64 products, and those of bf16 and f16 with sums of
- * float32, alone, strided batched and batched by lists of pointers, on the CPU's library (pp_sgemm
- * and its kin).
+ * float32, alone, strided batched and batched by lists of pointers, on the CPU's library
+ * (pp_gemm()).
  */
 #ifndef SHIM_CUBLAS_H
 #define SHIM_CUBLAS_H
@@ -35,10 +35,16 @@ typedef enum {
 typedef enum {
     CUBLAS_COMPUTE_32F = 68,
     CUBLAS_COMPUTE_32F_PEDANTIC = 69,
+    CUBLAS_COMPUTE_64F = 70,
     CUBLAS_COMPUTE_32F_FAST_TF32 = 77
 } cublasComputeType_t;
 typedef enum { CUBLAS_GEMM_DEFAULT = -1 } cublasGemmAlgo_t;
-typedef enum cudaDataType_t { CUDA_R_32F = 0, CUDA_R_16F = 2, CUDA_R_16BF = 14 } cudaDataType_t;
+typedef enum cudaDataType_t {
+    CUDA_R_32F = 0,
+    CUDA_R_64F = 1,
+    CUDA_R_16F = 2,
+    CUDA_R_16BF = 14
+} cudaDataType_t;
 typedef cudaDataType_t cudaDataType;
 
 cublasStatus_t cublasCreate(cublasHandle_t *h);
@@ -69,7 +75,7 @@ const char *cublasGetStatusName(cublasStatus_t e);
 SHIM_GEMM(cublasSgemm, float)
 SHIM_GEMM(cublasDgemm, double)
 
-/* Operands of one half type, results of it or of float32; anything else is refused. */
+/* Operands of one type, results of it or, of half types, of float32; anything else is refused. */
 cublasStatus_t cublasGemmEx(cublasHandle_t h, cublasOperation_t ta, cublasOperation_t tb, int m,
                             int n, int k, const void *alpha, const void *a, cudaDataType type_a,
                             int lda, const void *b, cudaDataType type_b, int ldb, const void *beta,

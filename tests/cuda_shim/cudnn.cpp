@@ -1,5 +1,5 @@
 /*
- * cudnn.cpp - cuDNN's convolutions and pools by plain loops, in the order of the handle's stream.
+ * cudnn.cpp - cuDNN's convolutions by plain loops, in the order of the handle's stream.
  *
  * The list of algorithms is what a careless caller would stumble over, best first: one that is not
  * supported, one whose sums come in any order, one that rounds to TF32, one that asks for more
@@ -29,10 +29,6 @@ struct cudnnConvolutionStruct {
     cudnnDataType_t compute = CUDNN_DATA_FLOAT;
     cudnnMathType_t math = CUDNN_DEFAULT_MATH;
     int groups = 1;
-};
-struct cudnnPoolingStruct {
-    std::vector<int> window, pad, stride;
-    cudnnPoolingMode_t mode = CUDNN_POOLING_MAX;
 };
 
 namespace shim {
@@ -308,43 +304,6 @@ static cudnnStatus_t start(const char *name, cudnnHandle_t h, int algo, size_t n
     return CUDNN_STATUS_SUCCESS;
 }
 
-template <class T>
-static void pool(const cudnnPoolingStruct &p, const cudnnTensorStruct &x,
-                 const cudnnTensorStruct &y, const T *from, T *to)
-{
-    const int64_t in = volume(x.dim), out = volume(y.dim),
-                  planes = static_cast<int64_t>(x.dim[0]) * x.dim[1];
-    const size_t n = p.window.size();
-    int64_t places = 1;
-    for (int w : p.window)
-        places *= w;
-    for (int64_t at = 0; at < planes * out; at++) {
-        const bool max = p.mode == CUDNN_POOLING_MAX || p.mode == CUDNN_POOLING_MAX_DETERMINISTIC;
-        T best = max ? static_cast<T>(-INFINITY) : 0;
-        int count = 0, o[3], t[3];
-        digits(at % out, y.dim, 2, o);
-        for (int64_t place = 0; place < places; place++) {
-            int64_t source = 0;
-            bool inside = true;
-            digits(place, p.window, 0, t);
-            for (size_t i = 0; i < n; i++) {
-                const int v = o[i] * p.stride[i] - p.pad[i] + t[i];
-                inside = inside && v >= 0 && v < x.dim[i + 2];
-                source = source * x.dim[i + 2] + v;
-            }
-            if (!inside)
-                continue;
-            const T v = from[at / out * in + source];
-            best = !max ? best + v : v > best || std::isnan(v) ? v : best;
-            count++;
-        }
-        to[at] = max ? best
-                     : best / static_cast<T>(p.mode == CUDNN_POOLING_AVERAGE_COUNT_INCLUDE_PADDING
-                                                 ? places
-                                                 : count);
-    }
-}
-
 template <class D> static cudnnStatus_t create(D **d) {
     Lock lock(machine);
     descriptors++;
@@ -428,8 +387,6 @@ cudnnStatus_t cudnnDestroyConvolutionDescriptor(cudnnConvolutionDescriptor_t c)
 {
     return destroy(c);
 }
-cudnnStatus_t cudnnCreatePoolingDescriptor(cudnnPoolingDescriptor_t *p) { return create(p); }
-cudnnStatus_t cudnnDestroyPoolingDescriptor(cudnnPoolingDescriptor_t p) { return destroy(p); }
 
 cudnnStatus_t cudnnSetTensorNdDescriptor(cudnnTensorDescriptor_t t, cudnnDataType_t type, int n,
                                          const int *dim, const int *stride)
@@ -484,20 +441,6 @@ cudnnStatus_t cudnnSetConvolutionGroupCount(cudnnConvolutionDescriptor_t c, int 
 cudnnStatus_t cudnnSetConvolutionMathType(cudnnConvolutionDescriptor_t c, cudnnMathType_t math) {
     c->math = math;
     return CUDNN_STATUS_SUCCESS;
-}
-
-cudnnStatus_t cudnnSetPoolingNdDescriptor(cudnnPoolingDescriptor_t p, cudnnPoolingMode_t mode,
-                                          cudnnNanPropagation_t nan, int n, const int *window,
-                                          const int *pad, const int *stride)
-{
-    p->mode = mode;
-    p->window.assign(window, window + n);
-    p->pad.assign(pad, pad + n);
-    p->stride.assign(stride, stride + n);
-    for (int i = 0; i < n; i++)
-        if (window[i] < 1 || stride[i] < 1 || pad[i] < 0 || pad[i] >= window[i])
-            return bad(__func__, "no window, or one that may lie in the padding alone");
-    return nan == CUDNN_PROPAGATE_NAN ? CUDNN_STATUS_SUCCESS : bad(__func__, "NaN is lost");
 }
 
 cudnnStatus_t cudnnGetConvolutionForwardAlgorithm_v7(cudnnHandle_t, cudnnTensorDescriptor_t x,
@@ -595,33 +538,4 @@ cudnnStatus_t cudnnConvolutionBackwardFilter(cudnnHandle_t h, const void *alpha,
 {
     return start(__func__, h, algo, workspace(FILTER, algo, *xd), alpha, beta,
                  Convolution{FILTER, *xd, *dyd, *dwd, *c, x, dy, dw, work, bytes, 0});
-}
-
-cudnnStatus_t cudnnPoolingForward(cudnnHandle_t h, cudnnPoolingDescriptor_t p, const void *alpha,
-                                  cudnnTensorDescriptor_t xd, const void *x, const void *beta,
-                                  cudnnTensorDescriptor_t yd, void *y)
-{
-    if (enter(__func__) != cudaSuccess)
-        return CUDNN_STATUS_EXECUTION_FAILED;
-    Lock lock(machine);
-    bool fit = xd->type == yd->type && xd->dim.size() == p->window.size() + 2 &&
-               xd->dim[0] == yd->dim[0] && xd->dim[1] == yd->dim[1];
-    for (size_t i = 0; fit && i < p->window.size(); i++)
-        fit = (xd->dim[i + 2] + 2 * p->pad[i] - p->window[i]) / p->stride[i] + 1 == yd->dim[i + 2];
-    CUstream_st *s = handles().count(h) ? stream_of(h->stream) : nullptr;
-    if (!fit || !s || factor(alpha, xd->type) != 1 || factor(beta, xd->type) != 0)
-        return bad(__func__, "the descriptors are no pool");
-    const cudnnPoolingStruct window = *p;
-    const cudnnTensorStruct in = *xd, out = *yd;
-    enqueue(s, __func__, [=](Driver &) {
-        shadow_op("cudnnPoolingForward", s);
-        if (!touch(x, bytes_of(in), false) || !touch(y, bytes_of(out), true))
-            return true;
-        if (in.type == CUDNN_DATA_DOUBLE)
-            pool(window, in, out, static_cast<const double *>(x), static_cast<double *>(y));
-        else
-            pool(window, in, out, static_cast<const float *>(x), static_cast<float *>(y));
-        return true;
-    });
-    return CUDNN_STATUS_SUCCESS;
 }

@@ -1,6 +1,6 @@
 /*
- * cudnn.h of the shim: descriptors, forward and backward convolutions and forward pools of cuDNN
- * 9's older interface, for dense tensors of float32 and float64.  Names, values and order of
+ * cudnn.h of the shim: descriptors, forward and backward convolutions of cuDNN 9's older
+ * interface, for dense tensors of float32 and float64.  Names, values and order of
  * arguments are cuDNN's.
  */
 #ifndef SHIM_CUDNN_H
@@ -16,7 +16,6 @@ typedef struct cudnnContext *cudnnHandle_t;
 typedef struct cudnnTensorStruct *cudnnTensorDescriptor_t;
 typedef struct cudnnFilterStruct *cudnnFilterDescriptor_t;
 typedef struct cudnnConvolutionStruct *cudnnConvolutionDescriptor_t;
-typedef struct cudnnPoolingStruct *cudnnPoolingDescriptor_t;
 
 typedef enum {
     CUDNN_STATUS_SUCCESS = 0,
@@ -38,19 +37,12 @@ typedef enum {
 typedef enum { CUDNN_TENSOR_NCHW = 0, CUDNN_TENSOR_NHWC = 1 } cudnnTensorFormat_t;
 typedef enum { CUDNN_CONVOLUTION = 0, CUDNN_CROSS_CORRELATION = 1 } cudnnConvolutionMode_t;
 typedef enum { CUDNN_NON_DETERMINISTIC = 0, CUDNN_DETERMINISTIC = 1 } cudnnDeterminism_t;
-typedef enum { CUDNN_NOT_PROPAGATE_NAN = 0, CUDNN_PROPAGATE_NAN = 1 } cudnnNanPropagation_t;
 typedef enum {
     CUDNN_DEFAULT_MATH = 0,
     CUDNN_TENSOR_OP_MATH = 1,
     CUDNN_TENSOR_OP_MATH_ALLOW_CONVERSION = 2,
     CUDNN_FMA_MATH = 3
 } cudnnMathType_t;
-typedef enum {
-    CUDNN_POOLING_MAX = 0,
-    CUDNN_POOLING_AVERAGE_COUNT_INCLUDE_PADDING = 1,
-    CUDNN_POOLING_AVERAGE_COUNT_EXCLUDE_PADDING = 2,
-    CUDNN_POOLING_MAX_DETERMINISTIC = 3
-} cudnnPoolingMode_t;
 typedef enum {
     CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_GEMM = 0,
     CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_PRECOMP_GEMM = 1,
@@ -109,11 +101,6 @@ cudnnStatus_t cudnnSetConvolutionNdDescriptor(cudnnConvolutionDescriptor_t c, in
 cudnnStatus_t cudnnSetConvolutionGroupCount(cudnnConvolutionDescriptor_t c, int groups);
 cudnnStatus_t cudnnSetConvolutionMathType(cudnnConvolutionDescriptor_t c, cudnnMathType_t math);
 cudnnStatus_t cudnnDestroyConvolutionDescriptor(cudnnConvolutionDescriptor_t c);
-cudnnStatus_t cudnnCreatePoolingDescriptor(cudnnPoolingDescriptor_t *p);
-cudnnStatus_t cudnnSetPoolingNdDescriptor(cudnnPoolingDescriptor_t p, cudnnPoolingMode_t mode,
-                                          cudnnNanPropagation_t nan, int n, const int *window,
-                                          const int *pad, const int *stride);
-cudnnStatus_t cudnnDestroyPoolingDescriptor(cudnnPoolingDescriptor_t p);
 
 cudnnStatus_t cudnnGetConvolutionForwardAlgorithm_v7(cudnnHandle_t h, cudnnTensorDescriptor_t x,
                                                      cudnnFilterDescriptor_t w,
@@ -162,9 +149,6 @@ cudnnStatus_t cudnnConvolutionBackwardFilter(cudnnHandle_t h, const void *alpha,
                                              cudnnConvolutionBwdFilterAlgo_t algo, void *work,
                                              size_t bytes, const void *beta,
                                              cudnnFilterDescriptor_t dwd, void *dw);
-cudnnStatus_t cudnnPoolingForward(cudnnHandle_t h, cudnnPoolingDescriptor_t p, const void *alpha,
-                                  cudnnTensorDescriptor_t xd, const void *x, const void *beta,
-                                  cudnnTensorDescriptor_t yd, void *y);
 
 #ifdef __cplusplus
 }

@@ -1,6 +1,6 @@
 /*
  * shim_blas.h - what cublas.cpp does for cublas_lt.cpp: a column-major product of one type, D = op(A)
- * op(B) + a bias for each row, or its ReLU, summed in float32 and rounded once; alone or strided batched.
+ * op(B) + a bias for each row, summed in float32 and rounded once; alone or strided batched.
  */
 #ifndef SHIM_BLAS_H
 #define SHIM_BLAS_H
@@ -16,7 +16,6 @@ struct BiasProduct {
     long long stride_a, stride_b, stride_d;
     const void *a, *b, *bias;
     void *d;
-    bool relu;
     void *workspace;
 };
 cublasStatus_t product_with_bias(const char *name, cublasHandle_t h, cudaStream_t stream,

@@ -64,12 +64,12 @@ compare_program() {
     summary compare "$name" "$begun"
 }
 
-# Products and convolutions by themselves, by our kernels and, where it is there, by cuDNN, which does pools too.  Under the shim one of these
+# Products and convolutions by themselves, by our kernels and, where it is there, by cuDNN.  Under the shim one of these
 # programs is enough to try the script: tests/runtime/test_cuda_lib.t runs all of them there.
 compare_library() {
-    local f objects=() each='attention products convolutions pools' cpu='gemm gemm_half conv conv_shape conv_winograd' cudnn=$1 \
-        cuda='attention_cuda attention_half attention_half_back bias_cuda blas_cuda count_cuda conv_cuda conv_tiled conv_direct conv_cudnn pool_cuda'
-    [ $mode = cuda ] || each=pools cpu='gemm gemm_half' cuda='bias_cuda blas_cuda count_cuda pool_cuda'
+    local f objects=() each='attention products convolutions' cpu='gemm gemm_half product conv conv_shape conv_winograd' cudnn=$1 \
+        cuda='attention_cuda attention_half attention_half_back bias_cuda blas_cuda count_cuda conv_cuda conv_tiled conv_direct conv_cudnn'
+    [ $mode = cuda ] || each=products cpu='gemm gemm_half product' cuda='bias_cuda blas_cuda count_cuda'
     # shellcheck disable=SC2086
     compile_products $cpu || return
     for f in $cpu; do objects+=("$tools/$f.o"); done
@@ -83,8 +83,8 @@ compare_library() {
 attention_speed() {
     local sizes=() f objects=()
     [ $mode = cuda ] || sizes=(40 1 1)
-    compile_products gemm gemm_half || return
-    for f in gemm gemm_half; do objects+=("$tools/$f.o"); done
+    compile_products gemm gemm_half product || return
+    for f in gemm gemm_half product; do objects+=("$tools/$f.o"); done
     for f in attention_cuda attention_half attention_half_back; do objects+=("$top/runtime/device/cuda/$f.cu"); done
     compile_cu attention_speed "$top/tests/gpu/attention.cu" "${objects[@]}" || return
     [ -z "$compiling" ] || return 0
@@ -99,7 +99,7 @@ library_all() {
     ok "products and convolutions" compare_library ''
     ok "attention on tensor cores" attention_speed 3>&1
     [ $mode = shim ] || ! "$nvcc" -E -include cudnn.h -x cu /dev/null >/dev/null 2>&1 || ok "products and convolutions with cuDNN" compare_library 1
-    summary library "of products, convolutions, attention and pools" "$begun"
+    summary library "of products, convolutions and attention" "$begun"
 }
 
 # The first program is built alone, with all cores: it builds what all share.

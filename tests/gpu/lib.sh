@@ -62,7 +62,7 @@ make_tools() {
     }
     tool compare "$top/tests/tools/compare.c" "$top"/base/file/*.c && tool make_gpt "$top/models/make_gpt.c" && tool make_tokens "$top/models/make_tokens.c" || return
     if [ $mode = shim ]; then
-        make -s -f "$top/tests/cuda_shim/shim.mk" O="$tools/shim" -j"$jobs" && compile_products gemm gemm_half || return
+        make -s -f "$top/tests/cuda_shim/shim.mk" O="$tools/shim" -j"$jobs" && compile_products gemm gemm_half product || return
     fi
     compile_cu card "$top/tests/gpu/card.cu"
 }
@@ -105,7 +105,7 @@ compile_cu() {
     done
     for f in "${late[@]}"; do wait "$f" || return; done
     if [ $mode = shim ]; then
-        "${CXX:-g++}" -o "$tools/$name" "${objects[@]}" "$tools/shim/libshim.a" $([ "$name" = card ] && echo "$tools/gemm.o $tools/gemm_half.o") -lpthread -lm
+        "${CXX:-g++}" -o "$tools/$name" "${objects[@]}" "$tools/shim/libshim.a" $([ "$name" = card ] && echo "$tools/gemm.o $tools/gemm_half.o $tools/product.o") -lpthread -lm
     else
         "$nvcc" "$arch_flag" -o "$tools/$name" "${objects[@]}" -lcublasLt -lcublas ${cudnn:+-lcudnn}
     fi

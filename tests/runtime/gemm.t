@@ -12,7 +12,7 @@ built() {
         skip "products by $what" "not found"
         return
     fi
-    for f in gemm gemm_half band; do
+    for f in gemm gemm_half product; do
         objects+=("$work/$what.$f.o")
         compile "$@" -c -o "${objects[-1]}" "$top/runtime/device/cpu/$f.c" || exit 1
     done
@@ -32,9 +32,9 @@ if [ -x "$work/oneDNN.test_gemm_half" ]; then
     is "converted operands where there is no AVX512-BF16" "$(sed -n 1p "$work/said")" \
         "# bf16 as float32, of converted operands, f16 as float32, of converted operands"
 fi
-for f in gemm gemm_half; do compile -c -o "$work/none.$f.o" "$top/runtime/device/cpu/$f.c" || exit 1; done
+for f in gemm gemm_half product; do compile -c -o "$work/none.$f.o" "$top/runtime/device/cpu/$f.c" || exit 1; done
 alone() {
-    compile -o "$work/none.test_gemm_half" "$top/tests/runtime/test_gemm_half.c" "$work"/none.gemm{,_half}.o -lm || return
+    compile -o "$work/none.test_gemm_half" "$top/tests/runtime/test_gemm_half.c" "$work"/none.{gemm,gemm_half,product}.o -lm || return
     "$work/none.test_gemm_half" >"$work/said" || { cat "$work/said"; return 1; }
 }
 if grep -qw avx512_bf16 /proc/cpuinfo; then
@@ -48,7 +48,7 @@ built OpenBLAS -lopenblas -DPP_CBLAS -DPP_OPENBLAS
 built BLIS -lblis -DPP_CBLAS -DPP_BLIS
 # test_conv itself is built for any processor; some convolutions have kernels for what this one has.
 native() {
-    compile -o "$work/test_conv" "$top"/tests/runtime/test_conv.c "$top"/runtime/device/cpu/conv{,_shape,_winograd}.c "$work"/none.gemm{,_half}.o -lm && "$work/test_conv"
+    compile -o "$work/test_conv" "$top"/tests/runtime/test_conv.c "$top"/runtime/device/cpu/conv{,_shape,_winograd}.c "$work"/none.{gemm,gemm_half,product}.o -lm && "$work/test_conv"
 }
 ok "convolutions with this machine's vectors" native
 plan_done

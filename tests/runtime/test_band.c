@@ -1,7 +1,7 @@
-/* pp_sgemm_band and its kin (runtime/device/cpu/band.c) against the whole product: the same numbers
+/* pp_gemm_band() against the whole product: the same numbers
    where the band's tiles are, nothing read or written elsewhere; causal masks, windows, bands off
    the diagonal, and sides that are no multiple of a tile. */
-#include "runtime/api/pp.h"
+#include "tests/share/products.h"
 #include "tests/share/tap.h"
 #include "tests/share/uniform.h"
 
@@ -58,10 +58,12 @@ static int agrees(const Case *s, double *worst, int *same)
         da[i] = (double)za[i];
     for (size_t i = 0; i < nb; i++)
         db[i] = (double)zb[i];
-    pp_sgemm(s->ta, s->tb, s->m, s->n, s->k, 0.5f, za, lda, zb, ldb, 0, zc, ldc);
-    pp_sgemm_band(s->which, s->below, s->above, s->ta, s->tb, s->m, s->n, s->k, 0.5f, a, lda, b,
-                  ldb, 0, c, ldc);
-    pp_dgemm(s->ta, s->tb, s->m, s->n, s->k, 0.5, da, lda, db, ldb, 0, dc, ldc);
+    sgemm(s->ta, s->tb, s->m, s->n, s->k, 0.5f, za, lda, zb, ldb, 0, zc, ldc);
+    pp_gemm_band(&(PpGemm){.type = PP_F32, .ta = s->ta, .tb = s->tb, .m = s->m, .n = s->n,
+                           .k = s->k, .alpha = 0.5f, .a = a, .lda = lda, .b = b, .ldb = ldb, .c = c,
+                           .ldc = ldc},
+                 s->which, s->below, s->above);
+    dgemm(s->ta, s->tb, s->m, s->n, s->k, 0.5f, da, lda, db, ldb, 0, dc, ldc);
     int good = 1;
     for (int64_t i = 0; i < s->m; i++)
         for (int64_t j = 0; j < ldc; j++) {
@@ -81,7 +83,7 @@ static int agrees(const Case *s, double *worst, int *same)
 
 /* Every type, with whole numbers: no order of addition rounds, and bits are those of the whole
    product.  NUMBER: -2 to 2 in the type of A and B. */
-#define EXACT(NAME, T, R, ...)                                                                     \
+#define EXACT(NAME, TYPE, RESULT, T, R, ...)                                                       \
     static int NAME##_is_exact(void)                                                               \
     {                                                                                              \
         enum { M = 70, N = 65, K = 40 };                                                           \
@@ -92,15 +94,18 @@ static int agrees(const Case *s, double *worst, int *same)
             a[i] = NUMBER[live(i / K, i % K, -M, 0) ? (int)(2 + 2 * uniform()) : 2];               \
         for (int64_t i = 0; i < K * N; i++)                                                        \
             b[i] = NUMBER[(int)(2 + 2 * uniform())];                                               \
-        pp_##NAME(0, 0, M, N, K, 1, a, K, b, N, 0, c, N);                                          \
-        pp_##NAME##_band(PP_BAND_A, -M, 0, 0, 0, M, N, K, 1, a, K, b, N, 0, d, N);                 \
+        PpGemm g = {.type = TYPE, .result = RESULT, .m = M, .n = N, .k = K, .a = a, .lda = K,      \
+                    .b = b, .ldb = N, .c = c, .ldc = N};                                           \
+        pp_gemm(&g);                                                                               \
+        g.c = d;                                                                                   \
+        pp_gemm_band(&g, PP_BAND_A, -M, 0);                                                        \
         return memcmp(c, d, sizeof c) == 0;                                                        \
     }
-EXACT(sgemm, float, float, -2, -1, 0, 1, 2)
-EXACT(bgemm, uint16_t, uint16_t, 0xc000, 0xbf80, 0, 0x3f80, 0x4000)
-EXACT(bsgemm, uint16_t, float, 0xc000, 0xbf80, 0, 0x3f80, 0x4000)
-EXACT(hgemm, uint16_t, uint16_t, 0xc000, 0xbc00, 0, 0x3c00, 0x4000)
-EXACT(hsgemm, uint16_t, float, 0xc000, 0xbc00, 0, 0x3c00, 0x4000)
+EXACT(sgemm, PP_F32, PP_F32, float, float, -2, -1, 0, 1, 2)
+EXACT(bgemm, PP_BF16, PP_BF16, uint16_t, uint16_t, 0xc000, 0xbf80, 0, 0x3f80, 0x4000)
+EXACT(bsgemm, PP_BF16, PP_F32, uint16_t, float, 0xc000, 0xbf80, 0, 0x3f80, 0x4000)
+EXACT(hgemm, PP_F16, PP_F16, uint16_t, uint16_t, 0xc000, 0xbc00, 0, 0x3c00, 0x4000)
+EXACT(hsgemm, PP_F16, PP_F32, uint16_t, float, 0xc000, 0xbc00, 0, 0x3c00, 0x4000)
 
 int main(void)
 {

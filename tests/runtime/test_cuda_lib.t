@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# Products, convolutions and pools on the device (runtime/device/cuda/) under the CUDA shim, with its cuDNN and without: the CPU's
+# Products and convolutions on the device (runtime/device/cuda/) under the CUDA shim, with its cuDNN and without: the CPU's
 # numbers, the same bits twice, nothing that a GPU would punish.  With nvcc, where there is one, they compile without a warning, with cuDNN and without.
 . "$(dirname "$0")/../lib.sh"
 shim=$top/tests/cuda_shim
 objects=$build/cuda_shim
 cxx=${CXX:-g++}
 nvcc=$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)
-files=(attention_cuda attention_half attention_half_back bias_cuda blas_cuda count_cuda conv_cuda conv_tiled conv_direct conv_cudnn pool_cuda profile_cuda)
-programs=(attention products convolutions pools)
+files=(attention_cuda attention_half attention_half_back bias_cuda blas_cuda count_cuda conv_cuda conv_tiled conv_direct conv_cudnn profile_cuda)
+programs=(attention products convolutions)
 linked=("${files[@]/%/.o}")
 if ! command -v "$cxx" >/dev/null; then
     skip "products and convolutions under the shim" "no C++ compiler"
@@ -33,7 +33,7 @@ else
     for kind in checked cudnn; do
         ok "compiles, $kind" compile $kind
         for program in "${programs[@]}"; do
-            [ $kind != cudnn ] || [ $program = pools ] || continue
+            [ $kind != cudnn ] || break
             profile=()
             [ $program != products ] || profile=(env PP_PROFILE="$work/products.profile")
             ok "$program, $kind" "${profile[@]}" "$work/$kind/$program"
@@ -110,7 +110,7 @@ if [ -x "$nvcc" ]; then
         turn=$((turn + 1))
     done
     if [ -e "$(dirname "$(readlink -f "$nvcc")")/../include/cudnn.h" ] || [ -e /usr/include/cudnn.h ]; then
-        for f in conv_cuda conv_cudnn pool_cuda; do
+        for f in conv_cuda conv_cudnn; do
             is "nvcc: $f.cu with cuDNN" "$(compile_nvcc "$top/runtime/device/cuda/$f.cu" -DPP_WITH_CUDNN)" ""
         done
     else

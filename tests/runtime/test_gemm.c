@@ -1,7 +1,7 @@
-/* pp_sgemm, pp_dgemm and their batched forms against a naive product in double; and the bits: any
+/* Products of float32 and float64, alone and batched, against a naive product in double; and the bits: any
    leading dimension, any slice of rows, any number of threads give the same. */
-#include "runtime/api/pp.h"
 #include "runtime/device/cpu/cpu.h"
+#include "tests/share/products.h"
 #include "tests/share/tap.h"
 #include "tests/share/uniform.h"
 
@@ -29,9 +29,10 @@ static int one(int ta, int tb, int64_t m, int64_t n, int64_t k, int pad, double 
         db[i] = (double)(b[i] = uniform());
     for (int64_t i = 0; i < nc; i++)
         dc[i] = (double)(c[i] = d[i] = uniform());
-    float beta = pad ? 1.0f : 0.0f, alpha = pad ? 0.5f : 1.0f;
-    pp_sgemm(ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
-    pp_dgemm(ta, tb, m, n, k, (double)alpha, da, lda, db, ldb, (double)beta, dc, ldc);
+    int beta = pad != 0;
+    float alpha = pad ? 0.5f : 1.0f;
+    sgemm(ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
+    dgemm(ta, tb, m, n, k, alpha, da, lda, db, ldb, beta, dc, ldc);
     double e = 0, e64 = 0;
     for (int64_t i = 0; i < m; i++)
         for (int64_t j = 0; j < n; j++) {
@@ -50,7 +51,7 @@ static int one(int ta, int tb, int64_t m, int64_t n, int64_t k, int pad, double 
         for (int64_t i = 0; i < m; i++)
             for (int64_t j = 0; j < n; j++)
                 dt[i * n + j] = d[i * ldc + j];
-        pp_sgemm(ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, dt, n);
+        sgemm(ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, dt, n);
         for (int64_t i = 0; i < m; i++)
             *bits &= !memcmp(c + i * ldc, dt + i * n, (size_t)n * 4);
     }
@@ -60,7 +61,7 @@ static int one(int ta, int tb, int64_t m, int64_t n, int64_t k, int pad, double 
             d[i] = (float)0;
         if (beta == 0) {
             omp_set_num_threads(t);
-            pp_sgemm(ta, tb, m, n, k, alpha, a, lda, b, ldb, 0, d, ldc);
+            sgemm(ta, tb, m, n, k, alpha, a, lda, b, ldb, 0, d, ldc);
             for (int64_t i = 0; i < m; i++)
                 *bits &= !memcmp(c + i * ldc, d + i * ldc, (size_t)n * 4);
             omp_set_num_threads(1);
@@ -85,14 +86,14 @@ static int any_distance(int ta, int tb, int64_t m, int64_t n, int64_t k)
     for (int64_t i = 0; i < rb * cb; i++)
         b[i] = uniform();
     float *c = calloc((size_t)(m * n), sizeof *c), *d = calloc((size_t)(m * n), sizeof *d);
-    pp_sgemm(ta, tb, m, n, k, 1, a, ca, b, cb, 0, c, n);
+    sgemm(ta, tb, m, n, k, 1, a, ca, b, cb, 0, c, n);
     for (int v = 0; v < 8; v++) {
         int64_t lda = v & 1 ? FAR : ca + NEAR, ldb = v & 2 ? FAR : cb + NEAR;
         for (int64_t i = 0; i < ra; i++)
             memcpy(x + i * lda, a + i * ca, (size_t)ca * sizeof *x);
         for (int64_t i = 0; i < rb; i++)
             memcpy(y + i * ldb, b + i * cb, (size_t)cb * sizeof *y);
-        pp_sgemm(ta, tb, m, n, k, 1, x, lda, y, ldb, 0, d, n);
+        sgemm(ta, tb, m, n, k, 1, x, lda, y, ldb, 0, d, n);
         same &= !memcmp(c, d, (size_t)(m * n) * sizeof *c);
     }
     free(x), free(a), free(b), free(c), free(d);
@@ -111,9 +112,9 @@ static int pieces(int ta, int tb)
     for (int i = 0; i < N * K; i++)
         b[i] = uniform();
     const int lda = ta ? M : K, ldb = tb ? K : N;
-    pp_sgemm(ta, tb, M, N, K, 1, a, lda, b, ldb, 0, c, N);
-    pp_sgemm(ta, tb, LESS, N, K, 1, a + (ta ? 60 : 60 * K), lda, b, ldb, 0, rows, N);
-    pp_sgemm(ta, tb, M, LESS, K, 1, a, lda, b + (tb ? 60 * K : 60), ldb, 0, columns, LESS);
+    sgemm(ta, tb, M, N, K, 1, a, lda, b, ldb, 0, c, N);
+    sgemm(ta, tb, LESS, N, K, 1, a + (ta ? 60 : 60 * K), lda, b, ldb, 0, rows, N);
+    sgemm(ta, tb, M, LESS, K, 1, a, lda, b + (tb ? 60 * K : 60), ldb, 0, columns, LESS);
     int same = !memcmp(c + 60 * N, rows, sizeof rows);
     for (int i = 0; i < M; i++)
         same &= !memcmp(c + i * N + 60, columns + i * LESS, LESS * sizeof *c);
@@ -138,7 +139,7 @@ static int to_the_end(int ta, int tb, int64_t n)
         for (int64_t j = 0; j < all[i]; j++)
             at[i][j] = 1;
     }
-    pp_sgemm(ta, tb, m, n, k, 1, at[0], ta ? m : k, at[1], tb ? k : n, 0, at[2], n);
+    sgemm(ta, tb, m, n, k, 1, at[0], ta ? m : k, at[1], tb ? k : n, 0, at[2], n);
     int good = 1;
     for (int64_t j = 0; j < m * n; j++)
         good &= at[2][j] == (float)K;
@@ -155,7 +156,9 @@ static int batched(void)
     for (int i = 0; i < 120; i++)
         x[i] = uniform();
     const int64_t count[2] = {2, 4}, sa[2] = {60, 5}, sc[2] = {36, 9};
-    pp_sgemm_batched(0, 1, 3, 3, 5, 1, x, 20, x, 20, 0, y, 3, 2, count, sa, sa, sc);
+    pp_gemm(&(PpGemm){.type = PP_F32, .tb = 1, .m = 3, .n = 3, .k = 5, .a = x, .lda = 20, .b = x,
+                      .ldb = 20, .c = y, .ldc = 3, .dims = 2, .count = count, .stride_a = sa,
+                      .stride_b = sa, .stride_c = sc});
     for (int b = 0; b < 2; b++)
         for (int h = 0; h < 4; h++)
             for (int i = 0; i < 3; i++)

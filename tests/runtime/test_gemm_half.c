@@ -1,9 +1,9 @@
 /* Products of bf16 and f16 against sums in double, with the bound that float32 sums and one
    rounding have; NaN and infinities; and the bits: any leading dimension, place in a batch and
    number of threads give the same. */
-#include "runtime/api/pp.h"
 #include "runtime/api/pp_half.h"
 #include "runtime/device/cpu/cpu.h"
+#include "tests/share/products.h"
 #include "tests/share/tap.h"
 #include "tests/share/uniform.h"
 
@@ -16,27 +16,31 @@
 #include <omp.h>
 #endif
 
-/* ---- the four functions as one ---- */
-
 typedef struct {
     int bf16, single; /* bf16 or f16; C is float32 */
     int ta, tb;
     int64_t m, n, k;
-    float alpha, beta;
+    float alpha;
+    int adds;
 } Case;
 
 static uint16_t narrow(const Case *t, float x) { return t->bf16 ? pp_to_bf16(x) : pp_to_f16(x); }
 static float widen(const Case *t, uint16_t h) { return t->bf16 ? pp_from_bf16(h) : pp_from_f16(h); }
 
+static PpGemm product(const Case *t, const uint16_t *a, int64_t lda, const uint16_t *b, int64_t ldb,
+                      void *c, int64_t ldc)
+{
+    const int type = t->bf16 ? PP_BF16 : PP_F16;
+    return (PpGemm){.type = type, .result = t->single ? PP_F32 : type, .ta = t->ta, .tb = t->tb,
+                    .m = t->m, .n = t->n, .k = t->k, .alpha = t->alpha, .a = a, .lda = lda, .b = b,
+                    .ldb = ldb, .adds = t->adds, .c = c, .ldc = ldc};
+}
+
 static void multiply(const Case *t, const uint16_t *a, int64_t lda, const uint16_t *b, int64_t ldb,
                      void *c, int64_t ldc)
 {
-    if (t->single)
-        (t->bf16 ? pp_bsgemm : pp_hsgemm)(t->ta, t->tb, t->m, t->n, t->k, t->alpha, a, lda, b, ldb,
-                                          t->beta, c, ldc);
-    else
-        (t->bf16 ? pp_bgemm : pp_hgemm)(t->ta, t->tb, t->m, t->n, t->k, t->alpha, a, lda, b, ldb,
-                                        t->beta, c, ldc);
+    const PpGemm g = product(t, a, lda, b, ldb, c, ldc);
+    pp_gemm(&g);
 }
 
 typedef struct {
@@ -70,7 +74,7 @@ static Operands operands(const Case *t)
     for (int64_t i = 0; i < o.rows_b * o.cb; i++)
         o.b[i] = narrow(t, uniform());
     for (int64_t i = 0; i < t->m * t->n; i++) {
-        float x = t->beta == 0 ? NAN : uniform(); /* not read where beta is 0 */
+        float x = t->adds ? uniform() : NAN; /* not read where nothing is added to it */
         uint16_t h = narrow(t, x);
         memcpy(o.c + (size_t)i * o.size, t->single ? (void *)&x : (void *)&h, o.size);
     }
@@ -114,13 +118,13 @@ static double worst_of(const Case *t)
     multiply(t, o.a, o.ca, o.b, o.cb, o.c, t->n);
     for (int64_t i = 0; i < t->m; i++)
         for (int64_t j = 0; j < t->n; j++) {
-            double s = 0, all = 0, before = t->beta == 0 ? 0 : element(t, o.d, i * t->n + j);
+            double s = 0, all = 0, before = t->adds ? element(t, o.d, i * t->n + j) : 0;
             for (int64_t p = 0; p < t->k; p++) {
                 double x = a[i * t->k + p] * b[j * t->k + p];
                 s += x, all += fabs(x);
             }
-            s = (double)t->alpha * s + (double)t->beta * before;
-            all = fabs((double)t->alpha) * all + fabs((double)t->beta * before);
+            s = (double)t->alpha * s + before;
+            all = fabs((double)t->alpha) * all + fabs(before);
             double bound = (double)(t->k + 3) * 0x1p-24 * all;
             bound += last * (fabs(s) + bound) + (t->single ? 0 : least) + (double)FLT_MIN;
             worst = fmax(worst, fabs(element(t, o.c, i * t->n + j) - s) / bound);
@@ -140,7 +144,7 @@ static double all_sizes(void)
     for (unsigned i = 0; i < sizeof size / sizeof *size; i++)
         for (int k = 0; k < 32; k++) {
             Case t = {k & 1,      k >> 1 & 1, k >> 2 & 1,        k >> 3 & 1,         size[i][0],
-                      size[i][1], size[i][2], k & 16 ? 0.5f : 1, k & 16 ? -0.75f : 0};
+                      size[i][1], size[i][2], k & 16 ? 0.5f : 1, k & 16};
             worst = fmax(worst, worst_of(&t));
         }
     for (int k = 0; k < 4; k++) { /* more than one block along each side */
@@ -201,9 +205,9 @@ static int not_finite(void)
     }
     Case big = {0, 0, 0, 0, 1, 1, 2, 1, 0};
     uint16_t a[2] = {pp_to_f16(256), pp_to_f16(256)}, b[2] = {pp_to_f16(256), 0}, c;
-    pp_hgemm(0, 0, 1, 1, 1, 1, a, 1, b, 1, 0, &c, 1);
+    hgemm(0, 0, 1, 1, 1, 1, a, 1, b, 1, 0, &c, 1);
     good &= widen(&big, c) == INFINITY;
-    pp_hgemm(0, 0, 1, 1, 1, 0.5f, a, 1, b, 1, 0, &c, 1); /* the sum itself is float32 */
+    hgemm(0, 0, 1, 1, 1, 0.5f, a, 1, b, 1, 0, &c, 1); /* the sum itself is float32 */
     return good && widen(&big, c) == 32768;
 }
 
@@ -215,7 +219,7 @@ static int subnormal(void)
     int good = 1;
     for (int i = 0; i < N * N; i++)
         a[i] = pp_to_bf16(1);
-    pp_bgemm(0, 0, N, N, N, 0x1p-135f, a, N, a, N, 0, c, N);
+    bgemm(0, 0, N, N, N, 0x1p-135f, a, N, a, N, 0, c, N);
     for (int i = 0; i < N * N; i++)
         good &= pp_from_bf16(c[i]) == 0x1p-130f;
     return good;
@@ -236,13 +240,13 @@ static int biases(void)
             for (int64_t j = 0; j < t.n; j++)
                 bias[j] = narrow(&t, uniform());
             multiply(&t, o.a, o.ca, o.b, o.cb, o.c, t.n);
-            if (k & 8)
-                (t.bf16 ? pp_bgemm_bias_batched
-                        : pp_hgemm_bias_batched)(t.ta, t.tb, t.m, t.n, t.k, o.a, o.ca, o.b, o.cb,
-                                                 bias, c, t.n, 1, two, none, none, next);
-            else
-                (t.bf16 ? pp_bgemm_bias : pp_hgemm_bias)(t.ta, t.tb, t.m, t.n, t.k, o.a, o.ca, o.b,
-                                                         o.cb, bias, c, t.n);
+            Case half = t;
+            half.single = 0;
+            PpGemm g = product(&half, o.a, o.ca, o.b, o.cb, c, t.n);
+            g.bias = bias;
+            g.dims = k >> 3;
+            g.count = two, g.stride_a = g.stride_b = none, g.stride_c = next;
+            pp_gemm(&g);
             for (int64_t j = 0; j < (k & 8 ? 2 : 1) * t.m * t.n; j++) {
                 const float sum = (float)element(&t, o.c, j % (t.m * t.n));
                 good &= c[j] == narrow(&t, sum + widen(&t, bias[j % t.n]));
@@ -304,7 +308,7 @@ static int all_bits(void)
     for (unsigned i = 0; i < sizeof size / sizeof *size; i++)
         for (int k = 0; k < 16; k++) {
             Case t = {k & 1,      k >> 1 & 1, k >> 2 & 1, k >> 3,        size[i][0],
-                      size[i][1], size[i][2], 1,          (float)(i & 1)};
+                      size[i][1], size[i][2], 1,          (int)(i & 1)};
             if (k % 3 == 0 || i > 1)
                 same &= same_bits(&t);
         }
@@ -323,14 +327,18 @@ static int batched(void)
         Case t = {.bf16 = k};
         for (int i = 0; i < 2 * ROWS * WIDE; i++)
             x[i] = narrow(&t, uniform());
-        (k ? pp_bgemm_batched : pp_hgemm_batched)(0, 1, ROWS, ROWS, HEAD, 1, x, WIDE, x, WIDE, 0, y,
-                                                  ROWS, 2, count, sa, sa, sc);
-        (k ? pp_bsgemm_batched : pp_hsgemm_batched)(0, 1, ROWS, ROWS, HEAD, 1, x, WIDE, x, WIDE, 0,
-                                                    z, ROWS, 2, count, sa, sa, sc);
+        for (int single = 0; single < 2; single++) {
+            PpGemm g = {.type = k ? PP_BF16 : PP_F16, .result = single ? PP_F32 : 0, .tb = 1,
+                        .m = ROWS, .n = ROWS, .k = HEAD, .a = x, .lda = WIDE, .b = x, .ldb = WIDE,
+                        .ldc = ROWS, .dims = 2, .count = count, .stride_a = sa, .stride_b = sa,
+                        .stride_c = sc};
+            g.c = single ? (void *)z : y;
+            pp_gemm(&g);
+        }
         for (int i = 0; i < 8; i++) {
             const uint16_t *a = x + i / 4 * ROWS * WIDE + i % 4 * HEAD;
-            (k ? pp_bgemm : pp_hgemm)(0, 1, ROWS, ROWS, HEAD, 1, a, WIDE, a, WIDE, 0, one, ROWS);
-            (k ? pp_bsgemm : pp_hsgemm)(0, 1, ROWS, ROWS, HEAD, 1, a, WIDE, a, WIDE, 0, single,
+            (k ? bgemm : hgemm)(0, 1, ROWS, ROWS, HEAD, 1, a, WIDE, a, WIDE, 0, one, ROWS);
+            (k ? bsgemm : hsgemm)(0, 1, ROWS, ROWS, HEAD, 1, a, WIDE, a, WIDE, 0, single,
                                         ROWS);
             good &= !memcmp(one, y + i * SQUARE, sizeof one);
             good &= !memcmp(single, z + i * SQUARE, sizeof single);

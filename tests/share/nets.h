@@ -149,8 +149,8 @@ static void net_transformer(Net *n)
     net_out(n, g_log_softmax(g, g_matmul(g, x, g_swap_last(g, table)), 2));
 }
 
-/* Products to which a row of biases is added, which a device's library does: one with a ReLU that the
- * first cut divides, one from the left, one behind the second cut; and what the library does not: a bias for
+/* Products to which a row of biases is added, which a device's library does: one that the first
+ * cut divides, one from the left, one behind the second cut; and what the library does not: a bias for
  * each row, a sum that is read as well, a product of one column. */
 enum { NET_BIASES = 3 };
 __attribute__((unused)) static void net_biases(Net *n)

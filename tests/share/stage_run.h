@@ -322,7 +322,7 @@ enum { RUN_MOST = 256 };
 typedef struct {
     uint32_t params, outputs;
     /* that the device's library adds to a product, and of which it takes the ReLU */
-    uint32_t biases, relus;
+    uint32_t biases;
     uint32_t attentions, shared; /* that are one operation; with fewer keys' heads than queries' */
     uint64_t param[RUN_MOST], output[RUN_MOST];
 } RunBits; /* 0: not known */
@@ -366,10 +366,7 @@ static void run_chain(StageRun *r, RunBits *bits)
     running = NULL;
     for (uint32_t i = 0; i < r->p->stage.n; i++) {
         const Ids *list = &r->stage[i].sg->stage->forward;
-        const Chains *chain = &r->stage[i].sg->chain;
-        bits->biases += chain->n;
-        for (uint32_t k = 0; k < chain->n; k++)
-            bits->relus += chain->at[k].last != chain->at[k].cast;
+        bits->biases += r->stage[i].sg->chain.n;
         for (uint32_t k = 0; k < list->n; k++) {
             const Node *n = &r->g->node.at[list->at[k]];
             if (n->op != OP_FlashAttention)

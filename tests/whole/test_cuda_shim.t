@@ -12,7 +12,7 @@ if ! command -v "$cxx" >/dev/null; then
 fi
 
 make -s -f "$shim/shim.mk" O="$objects" CXX="$cxx" || exit 1
-for f in gemm gemm_half; do
+for f in gemm gemm_half product; do
     ${CC:-cc} -O2 $includes -c "$top/runtime/device/cpu/$f.c" -o "$work/$f.o" || exit 1
 done
 
@@ -21,7 +21,7 @@ compile() {
     local flags=()
     [ "$2" = plain ] || flags=(-fsanitize=thread -fsanitize=alignment -fsanitize=bounds)
     "$cxx" -x c++ -std=c++17 -O1 -g -ffp-contract=off -Wall -Wextra -Werror -Wno-unknown-pragmas -I"$shim" $includes "${flags[@]}" -c "$shim/tests/$1.cu" -o "$work/$1.$2.o" &&
-        "$cxx" -o "$work/$1.$2" "$work/$1.$2.o" "$objects/libshim.a" "$work/gemm.o" "$work/gemm_half.o" -lpthread -lm
+        "$cxx" -o "$work/$1.$2" "$work/$1.$2.o" "$objects/libshim.a" "$work"/{gemm,gemm_half,product}.o -lpthread -lm
 }
 
 for program in good bad; do
@@ -50,7 +50,7 @@ done
 # The road of machines for which switch.h has no assembly.
 slow_switch() {
     "$cxx" -std=c++17 -O1 -DSHIM_UCONTEXT -I"$shim" -c "$shim/block.cpp" -o "$work/block.o" &&
-        "$cxx" -o "$work/good.ucontext" "$work/good.checked.o" "$work/block.o" "$objects/libshim.a" "$work/gemm.o" "$work/gemm_half.o" -lpthread -lm &&
+        "$cxx" -o "$work/good.ucontext" "$work/good.checked.o" "$work/block.o" "$objects/libshim.a" "$work"/{gemm,gemm_half,product}.o -lpthread -lm &&
         "$work/good.ucontext" reductions && "$work/good.ucontext" warp_operations
 }
 ok "switching stacks by ucontext" slow_switch

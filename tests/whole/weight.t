@@ -18,7 +18,7 @@ ok "splits and builds" split_model model.onnx "$out" head:begin --loss "$loss"
 ok "runs" run gpipe
 mv "$work/run" "$work/generated"
 sed -n '/^```c$/,/^```$/{/^```/d;p}' "$top/docs/generated-code.md" >"$out/stage1_weight.c"
-is "the example of the document" "$(grep -c 'sum_rows\|pp_sgemm' "$out/stage1_weight.c")" 3
+is "the example of the document" "$(grep -c 'sum_rows\|pp_gemm' "$out/stage1_weight.c")" 3
 ok "builds with it" make_pipeline "$out"
 for schedule in gpipe 1f1b zb-h1; do
     ok "$schedule" run $schedule

@@ -10,7 +10,7 @@
  *
  * Backward makes p again from q, k and the maximum and 1 / sum of each row that forward has left
  * (Dao, Fu, Ermon, Rudra and Re, "FlashAttention", 2022): with the bits it had.  Of a causal mask
- * only tiles of the band are computed and met (band.c); what is left out are zeros.
+ * only tiles of the band are computed and met (pp_gemm_band()); what is left out are zeros.
  *
  * Where operands have 16 bits so have the factors of products with them, and all else is float32:
  * as on GPUs (device/cuda/attention_half.cu) forward rounds dropout(e^(s - max)), and divides by
@@ -168,39 +168,33 @@ static int64_t leading(View x)
     return line < least ? least : line;
 }
 
-/* z = x y + beta z */
-static void product(Band in, View x, View y, float beta, View z)
+/* z = x y, or z + x y where it `adds` */
+static void product(Band in, View x, View y, int adds, View z)
 {
     if (is_transposed(z)) { /* z' = y' x' */
         in.which = in.which == PP_BAND_A ? PP_BAND_B : in.which == PP_BAND_B ? PP_BAND_A : in.which;
-        product((Band){in.which, -in.above, -in.below}, turned(y), turned(x), beta, turned(z));
+        product((Band){in.which, -in.above, -in.below}, turned(y), turned(x), adds, turned(z));
         return;
     }
-    const int ta = is_transposed(x), tb = is_transposed(y);
-    const int64_t lda = leading(x), ldb = leading(y), ldc = leading(z), m = x.rows, n = y.columns,
-                  k = x.columns;
-    const float alpha = x.times * y.times;
-#define PRODUCT(NAME, T, R)                                                                        \
-    do {                                                                                           \
-        const T *p = (const T *)(const void *)x.at, *q = (const T *)(const void *)y.at;            \
-        R *r = (R *)(void *)z.at;                                                                  \
-        if (in.which)                                                                              \
-            pp_##NAME##_band(in.which, in.below, in.above, ta, tb, m, n, k, alpha, p, lda, q, ldb, \
-                             beta, r, ldc);                                                        \
-        else                                                                                       \
-            pp_##NAME(ta, tb, m, n, k, alpha, p, lda, q, ldb, beta, r, ldc);                       \
-    } while (0)
-    if (x.dtype == PP_F32)
-        PRODUCT(sgemm, float, float);
-    else if (x.dtype == PP_BF16 && z.dtype == PP_F32)
-        PRODUCT(bsgemm, uint16_t, float);
-    else if (x.dtype == PP_BF16)
-        PRODUCT(bgemm, uint16_t, uint16_t);
-    else if (z.dtype == PP_F32)
-        PRODUCT(hsgemm, uint16_t, float);
+    const PpGemm g = {.type = x.dtype,
+                      .result = z.dtype,
+                      .ta = is_transposed(x),
+                      .tb = is_transposed(y),
+                      .m = x.rows,
+                      .n = y.columns,
+                      .k = x.columns,
+                      .a = x.at,
+                      .lda = leading(x),
+                      .b = y.at,
+                      .ldb = leading(y),
+                      .c = z.at,
+                      .ldc = leading(z),
+                      .alpha = x.times * y.times,
+                      .adds = adds};
+    if (in.which)
+        pp_gemm_band(&g, in.which, in.below, in.above);
     else
-        PRODUCT(hgemm, uint16_t, uint16_t);
-#undef PRODUCT
+        pp_gemm(&g);
 }
 
 /* ---- rows ------------------------------------------------------------------------------------ */
@@ -521,7 +515,7 @@ static void gradient(const Job *b, const Part *p, View x, View y, View to, int n
         sum = (View){(char *)(room + number * pp_attention_gradient(&b->a)), to.rows, to.columns,
                      across ? 1 : to.columns, across ? to.rows : 1, PP_F32, 1};
     }
-    product(band_across(b, p, PP_BAND_A), x, y, p->begins ? 0 : 1, sum);
+    product(band_across(b, p, PP_BAND_A), x, y, !p->begins, sum);
     if (sum.at != to.at && p->ends)
         store(to, (const float *)(const void *)sum.at);
 }

@@ -48,47 +48,29 @@ static int f32_slides_data(const PpConv *v, const float *dy, const float *w, flo
 
 #define T float
 #define S float
+#define SUM_RESULT 0
 #define NAME(x) f32_##x
-#define GEMM pp_sgemm
-#define GEMM_SUM pp_sgemm
-#define GEMM_AFTER(M, N, K_, A, LDA, B, LDB, C, LDC, AFTER)                                        \
-    gemm_after(&(Wide){.m = M, .n = N, .k = K_, .alpha = 1, .a = A, .lda = LDA, .b = B,            \
-                       .ldb = LDB, .c = C, .ldc = LDC, .after = *(AFTER)})
 #include "conv_body.h"
 #include "conv_merged.h"
 #undef T
 #undef S
 #undef NAME
-#undef GEMM
-#undef GEMM_SUM
-#undef GEMM_AFTER
-/* What follows has a formula for float32 alone. */
-#define GEMM_AFTER(m, n, k, a, lda, b, ldb, c, ldc, after)                                         \
-    ((void)(after), GEMM(0, 0, m, n, k, 1, a, lda, b, ldb, 0, c, ldc), 0)
 #define T double
 #define S double
 #define NAME(x) f64_##x
-#define GEMM pp_dgemm
-#define GEMM_SUM pp_dgemm
 #include "conv_body.h"
 #undef T
 #undef S
+#undef SUM_RESULT
 #undef NAME
-#undef GEMM
-#undef GEMM_SUM
 #define HALF
 #define T uint16_t
 #define S float
+#define SUM_RESULT PP_F32
 #define NAME(x) bf16_##x
-#define GEMM pp_bgemm
-#define GEMM_SUM pp_bsgemm
 #include "conv_body.h"
 #undef NAME
-#undef GEMM
-#undef GEMM_SUM
 #define NAME(x) f16_##x
-#define GEMM pp_hgemm
-#define GEMM_SUM pp_hsgemm
 #include "conv_body.h"
 
 /* What the processor decides beside the shape. */
@@ -98,10 +80,7 @@ static void choose_loops(PpConv *v)
     v->way.depthwise = v->way.direct && depthwise_fits(v);
     v->way.narrow = narrow_fits(v);
 #endif
-    if (v->way.winograd)
-        return;
-    v->several.together[0] = together_samples(v, v->mg);
-    v->several.together[1] = together_samples(v, v->cg);
+    (void)v;
 }
 
 /* Outputs of tap k of the last dimension that read inside the input. */
@@ -250,16 +229,12 @@ static void image(const PpConv *v, const ConvUse *of)
     const int data = of->data;
     const int64_t rows = of->rows;
     const int narrow = v->way.narrow && (!data || v->stride[1] == 1),
-              together = !narrow && v->several.together[data] > 1,
-              turns = !narrow && rows > 1 && v->several.merged > 1;
+              turns = !narrow && rows > 1 && v->merged > 1;
     if (v->way.winograd && !narrow) {
         winograd_image(v, of, (float *)(void *)v->library->scratch);
         return;
     }
-    const int64_t step = together ? v->several.together[data]
-                         : turns  ? v->several.merged
-                                  : 1,
-                  count = (rows + step - 1) / step;
+    const int64_t step = turns ? v->merged : 1, count = (rows + step - 1) / step;
     const int members = team(v, count);
 #pragma omp parallel for num_threads(members) schedule(static) if (members > 1)
     for (int64_t i = 0; i < count; i++) {
@@ -267,8 +242,6 @@ static void image(const PpConv *v, const ConvUse *of)
         char *scratch = scratch_of(v, members);
         if (narrow)
             narrow_image(v, n, of);
-        else if (together)
-            (data ? together_data : together_forward)(v, n, of);
         else if (turns)
             (data ? merged_data : merged_forward)(v, n, of, scratch);
         else if (data)
@@ -305,7 +278,7 @@ void pp_conv_backward_weight(PpConv *v, int64_t rows, const void *x, const void 
         memset(dw, 0, (size_t)(v->m * v->cg * v->taps) * (v->dtype == PP_F64 ? 8 : 4));
     if (v->way.winograd)
         winograd_weight(v, rows, x, dy, dw, (float *)(void *)v->library->scratch);
-    else if (v->several.merged > 1 && rows > 1)
+    else if (v->merged > 1 && rows > 1)
         merged_weight(v, rows, x, dy, dw, v->library->scratch);
     else
         for (int64_t n = 0; n < rows; n++)

@@ -41,10 +41,7 @@ struct PpConv {
     struct {
         int64_t all, at_once;
     } lines; /* of an output; those gathered together */
-    struct { /* samples in a product (conv_merged.h); 1: each by itself */
-        int64_t merged;
-        int64_t together[2]; /* read where they are, by the forward and the gradient of the data */
-    } several;
+    int64_t merged; /* samples in a product (conv_merged.h); 1: each by itself */
     struct { /* of a thread: gathered lines or planes, and from room_at on sums of another type */
         int64_t room_at, bytes;
     } scratch;

@@ -1,8 +1,7 @@
 /*
- * conv_body.h - the body of conv.c for one element type: T, NAME(x), GEMM are defined by the
- * includer, and S, the type of sums, with GEMM_SUM, the product with such a result, and GEMM_AFTER,
- * C = A B with what follows.  Where T is a
- * half type (HALF), sums are of float and rounded once, when all that belongs to them is added.
+ * conv_body.h - the body of conv.c for one element type: T and NAME(x) are defined by the includer,
+ * and S, the type of sums, as SUM_RESULT is in products.  Where T is a half type (HALF), sums are of
+ * float and rounded once, when all that belongs to them is added.
  *
  * A sample's convolution is a matrix product over blocks of output lines: col[K][lines * width], K
  * = channels of a group x kernel taps, is gathered from the input (im2col) for as many lines as
@@ -90,9 +89,17 @@ static void NAME(forward_pieces)(const PpConv *v, int64_t n, const T *x, const T
         for (int64_t at = 0; at < v->out_size; at += piece) {
             int64_t len = v->out_size - at < piece ? v->out_size - at : piece;
             const After after = after_from(v, then, n, g * v->mg, at);
-            if (!GEMM_AFTER(v->mg, len, v->cg, w + g * v->mg * v->cg, v->cg,
-                            x + g * v->cg * v->in_size + at, v->in_size,
-                            y + g * v->mg * v->out_size + at, v->out_size, &after))
+            const PpGemm product = {.type = v->dtype,
+                                    .m = v->mg,
+                                    .n = len,
+                                    .k = v->cg,
+                                    .a = w + g * v->mg * v->cg,
+                                    .lda = v->cg,
+                                    .b = x + g * v->cg * v->in_size + at,
+                                    .ldb = v->in_size,
+                                    .c = y + g * v->mg * v->out_size + at,
+                                    .ldc = v->out_size};
+            if (!gemm_after(&product, &after))
                 run_then(then, n, 1, g * v->mg, v->mg, at, len);
         }
 }
@@ -108,8 +115,17 @@ static void NAME(forward_sample)(const PpConv *v, int64_t n, const T *x, const T
                     pb = lines * v->out[2];
             NAME(gather)(v, x + g * v->cg * v->in_size, line, lines, pb, col);
             const After after = after_from(v, then, n, g * v->mg, line * v->out[2]);
-            if (!GEMM_AFTER(v->mg, pb, K, w + g * v->mg * K, K, col, pb,
-                            y + g * v->mg * v->out_size + line * v->out[2], v->out_size, &after))
+            const PpGemm product = {.type = v->dtype,
+                                    .m = v->mg,
+                                    .n = pb,
+                                    .k = K,
+                                    .a = w + g * v->mg * K,
+                                    .lda = K,
+                                    .b = col,
+                                    .ldb = pb,
+                                    .c = y + g * v->mg * v->out_size + line * v->out[2],
+                                    .ldc = v->out_size};
+            if (!gemm_after(&product, &after))
                 run_then(then, n, 1, g * v->mg, v->mg, line * v->out[2], pb);
         }
 }
@@ -131,15 +147,24 @@ static void NAME(data_sample)(const PpConv *v, const T *dy, const T *w, T *dx, S
             int64_t lines = v->lines.all - line < v->lines.at_once ? v->lines.all - line
                                                                    : v->lines.at_once,
                     pb = lines * v->out[2];
-            const T *wg = w + g * v->mg * K,
-                    *dyg = dy + g * v->mg * v->out_size + line * v->out[2];
-            if (v->way.pointwise) {
-                GEMM(1, 0, K, pb, v->mg, 1, wg, K, dyg, v->out_size, 0,
-                     dx + g * v->cg * v->in_size, pb);
-                continue;
+            PpGemm product = {.type = v->dtype,
+                              .ta = 1,
+                              .m = K,
+                              .n = pb,
+                              .k = v->mg,
+                              .a = w + g * v->mg * K,
+                              .lda = K,
+                              .b = dy + g * v->mg * v->out_size + line * v->out[2],
+                              .ldb = v->out_size,
+                              .c = dx + g * v->cg * v->in_size,
+                              .ldc = pb};
+            if (!v->way.pointwise) {
+                product.result = SUM_RESULT;
+                product.c = col;
             }
-            GEMM_SUM(1, 0, K, pb, v->mg, 1, wg, K, dyg, v->out_size, 0, col, pb);
-            NAME(scatter)(v, sums + g * v->cg * v->in_size, line, lines, pb, col);
+            pp_gemm(&product);
+            if (!v->way.pointwise)
+                NAME(scatter)(v, sums + g * v->cg * v->in_size, line, lines, pb, col);
         }
 #ifdef HALF
     if (!v->way.pointwise)
@@ -160,8 +185,19 @@ static void NAME(weight_sample)(const PpConv *v, const T *x, const T *dy, S *dw,
                 NAME(gather)(v, xg, line, lines, pb, col);
                 b = col;
             }
-            GEMM_SUM(0, 1, v->mg, K, pb, 1, dy + g * v->mg * v->out_size + line * v->out[2],
-                     v->out_size, b, pb, 1, dw + g * v->mg * K, K);
+            pp_gemm(&(PpGemm){.type = v->dtype,
+                              .result = SUM_RESULT,
+                              .tb = 1,
+                              .m = v->mg,
+                              .n = K,
+                              .k = pb,
+                              .a = dy + g * v->mg * v->out_size + line * v->out[2],
+                              .lda = v->out_size,
+                              .b = b,
+                              .ldb = pb,
+                              .adds = 1,
+                              .c = dw + g * v->mg * K,
+                              .ldc = K});
         }
 }
 

@@ -104,7 +104,7 @@ static int64_t merged_samples(const PpConv *v)
 
 static int64_t merged_bytes(const PpConv *v)
 {
-    return align_up(v->several.merged * v->out_size * (v->cg * v->taps + v->mg) *
+    return align_up(v->merged * v->out_size * (v->cg * v->taps + v->mg) *
                     (int64_t)sizeof(float));
 }
 
@@ -131,14 +131,14 @@ void conv_of_shape(PpConv *v, const PpConvShape *s)
         v->scratch.room_at = align_up(v->planes.room * size);
     }
     v->scratch.bytes = v->scratch.room_at;
-    v->several.merged = v->several.together[0] = v->several.together[1] = 1;
+    v->merged = 1;
     v->way.winograd = winograd_fits(v);
     if (v->way.winograd) {
         v->scratch.bytes = winograd_bytes(v);
         return;
     }
-    v->several.merged = merged_samples(v);
-    if (v->several.merged > 1)
+    v->merged = merged_samples(v);
+    if (v->merged > 1)
         v->scratch.bytes = merged_bytes(v);
     if (s->dtype == PP_BF16 || s->dtype == PP_F16)
         v->scratch.bytes += widened_bytes(v);

@@ -350,8 +350,9 @@ static void convolve(const PpConv *v, const ConvUse *of, int64_t g, const float 
                 spread_input(&u, &b, x + c * u.h * u.w, channels, u.c * pitch, spread + c * pitch);
 #pragma omp for schedule(static)
             for (int p = 0; p < PLACES; p++)
-                pp_sgemm(of->data, 0, u.m, b.tiles, u.c, 1, filter + p * K, v->cg,
-                         spread + p * u.c * pitch, pitch, 0, product + p * u.m * pitch, pitch);
+                pp_gemm(&(PpGemm){.type = PP_F32, .ta = of->data, .m = u.m, .n = b.tiles, .k = u.c,
+                                  .a = filter + p * K, .lda = v->cg, .b = spread + p * u.c * pitch,
+                                  .ldb = pitch, .c = product + p * u.m * pitch, .ldc = pitch});
 #pragma omp for schedule(static)
             for (int64_t m = 0; m < u.m; m++)
                 gather_output(&u, &b, product + m * pitch, u.m * pitch,
@@ -387,7 +388,7 @@ void winograd_weight(const PpConv *v, int64_t rows, const float *x, const float 
         const float *xg = x + g * u.c * v->in_size, *dyg = dy + g * u.m * v->out_size;
         for (int64_t first = 0; first < rows * u.down;) {
             Block b = next_block(v, &u, rows, first);
-            float beta = first > 0;
+            const int adds = first > 0;
             first = b.end;
 #pragma omp parallel num_threads(members) if (members > 1)
             {
@@ -401,8 +402,10 @@ void winograd_weight(const PpConv *v, int64_t rows, const float *x, const float 
                                     gradient + m * pitch);
 #pragma omp for schedule(static)
                 for (int p = 0; p < PLACES; p++)
-                    pp_sgemm(0, 1, u.m, u.c, b.tiles, 1, gradient + p * u.m * pitch, pitch,
-                             spread + p * u.c * pitch, pitch, beta, scratch + p * K, v->cg);
+                    pp_gemm(&(PpGemm){.type = PP_F32, .tb = 1, .m = u.m, .n = u.c, .k = b.tiles,
+                                      .a = gradient + p * u.m * pitch, .lda = pitch,
+                                      .b = spread + p * u.c * pitch, .ldb = pitch, .adds = adds,
+                                      .c = scratch + p * K, .ldc = v->cg});
             }
         }
 #pragma omp parallel for num_threads(members) if (members > 1)

@@ -1,6 +1,5 @@
 /*
- * gemm.c - matrix products: in row-major operands with any leading dimension, out C = alpha op(A)
- * op(B) + beta C.
+ * gemm.c - matrix products (pp_gemm.h) of float32 and float64, one at a time.
  *
  * The library (float32: oneDNN, whose entry costs 0.3 us, else a CBLAS; float64: a CBLAS), and
  * where there is none an own register-tiled kernel, which adds over k in ascending order, one
@@ -81,14 +80,15 @@ void gemm_prepare(void)
 typedef float VecF __attribute__((vector_size(TILE_N * 4), aligned(4), may_alias));
 typedef double VecD __attribute__((vector_size(TILE_N * 8), aligned(8), may_alias));
 
-#define OWN_KERNEL(T, V, P, NAME)                                                                  \
+#define OWN_KERNEL(T, V, NAME)                                                                     \
     /* acc = A (mr x k, element (i,p) at a[i*as + p*ap]) times packed B (k x TILE_N) */            \
-    static void NAME##_tile(int64_t mr, int64_t k, const T *a, int64_t as, int64_t ap, const T *b, \
+    static void NAME##_tile(const PpGemm *q, const T *a, int64_t as, int64_t ap, const T *b,       \
                             int64_t ldb, T acc[TILE_M][TILE_N])                                    \
     {                                                                                              \
         V s0 = {0}, s1 = {0}, s2 = {0}, s3 = {0};                                                  \
-        const T *a1 = mr > 1 ? a + as : a, *a2 = mr > 2 ? a1 + as : a, *a3 = mr > 3 ? a2 + as : a; \
-        for (int64_t p = 0; p < k; p++) {                                                          \
+        const T *a1 = q->m > 1 ? a + as : a, *a2 = q->m > 2 ? a1 + as : a,                         \
+                *a3 = q->m > 3 ? a2 + as : a;                                                      \
+        for (int64_t p = 0; p < q->k; p++) {                                                       \
             V row = *(const V *)(const void *)(b + p * ldb);                                       \
             s0 += a[p * ap] * row;                                                                 \
             s1 += a1[p * ap] * row;                                                                \
@@ -100,195 +100,73 @@ typedef double VecD __attribute__((vector_size(TILE_N * 8), aligned(8), may_alia
         memcpy(acc[2], &s2, sizeof s2);                                                            \
         memcpy(acc[3], &s3, sizeof s3);                                                            \
     }                                                                                              \
-    /* C += or = alpha * acc; `first` block of k applies beta, the later ones add. */              \
-    static void NAME##_store(int64_t mr, int64_t nr, T alpha, T beta, T acc[TILE_M][TILE_N], T *c, \
-                             int64_t ldc)                                                          \
+    /* One panel of TILE_N columns of B, zero-filled on the right. */                              \
+    static void NAME##_pack(const PpGemm *q, T *out)                                               \
     {                                                                                              \
-        for (int64_t i = 0; i < mr; i++)                                                           \
-            for (int64_t j = 0; j < nr; j++) {                                                     \
-                T v = alpha * acc[i][j];                                                           \
-                c[i * ldc + j] = beta == 0 ? v : beta * c[i * ldc + j] + v;                        \
-            }                                                                                      \
-    }                                                                                              \
-    /* One panel of TILE_N columns of B, k rows, zero-filled on the right. */                      \
-    static void NAME##_pack(int tb, int64_t k, int64_t nr, const T *b, int64_t ldb, T *out)        \
-    {                                                                                              \
-        for (int64_t p = 0; p < k; p++)                                                            \
+        const T *b = q->b;                                                                         \
+        for (int64_t p = 0; p < q->k; p++)                                                         \
             for (int64_t j = 0; j < TILE_N; j++)                                                   \
-                out[p * TILE_N + j] = j < nr ? (tb ? b[j * ldb + p] : b[p * ldb + j]) : 0;         \
+                out[p * TILE_N + j] =                                                              \
+                    j >= q->n ? 0 : q->tb ? b[j * q->ldb + p] : b[p * q->ldb + j];                 \
     }                                                                                              \
-    static void NAME##_own(const P *q)                                                             \
+    static void NAME##_own(const PpGemm *all)                                                      \
     {                                                                                              \
         T panel[BLOCK_K * TILE_N], acc[TILE_M][TILE_N];                                            \
-        int64_t as = q->ta ? 1 : q->lda, ap = q->ta ? q->lda : 1;                                  \
-        for (int64_t p0 = 0; p0 == 0 || p0 < q->k; p0 += BLOCK_K) {                                \
-            int64_t kb = q->k - p0 < BLOCK_K ? q->k - p0 : BLOCK_K;                                \
-            for (int64_t j0 = 0; j0 < q->n; j0 += TILE_N) {                                        \
-                int64_t nr = q->n - j0 < TILE_N ? q->n - j0 : TILE_N;                              \
-                const T *bp = q->tb ? q->b + j0 * q->ldb + p0 : q->b + p0 * q->ldb + j0;           \
-                int64_t bs = q->ldb;                                                               \
-                if (q->tb || nr < TILE_N) {                                                        \
-                    NAME##_pack(q->tb, kb, nr, bp, bs, panel);                                     \
-                    bp = panel;                                                                    \
-                    bs = TILE_N;                                                                   \
-                }                                                                                  \
-                for (int64_t i0 = 0; i0 < q->m; i0 += TILE_M) {                                    \
-                    int64_t mr = q->m - i0 < TILE_M ? q->m - i0 : TILE_M;                          \
-                    NAME##_tile(mr, kb, q->a + i0 * as + p0 * ap, as, ap, bp, bs, acc);            \
-                    NAME##_store(mr, nr, q->alpha, p0 ? 1 : q->beta, acc,                          \
-                                 q->c + i0 * q->ldc + j0, q->ldc);                                 \
+        const int64_t as = all->ta ? 1 : all->lda, ap = all->ta ? all->lda : 1;                    \
+        for (int64_t p = 0; p == 0 || p < all->k; p += BLOCK_K)                                    \
+            for (int64_t j = 0; j < all->n; j += TILE_N) {                                         \
+                PpGemm column = pp_gemm_from(all, 0, j, p);                                        \
+                column.n = least(column.n, TILE_N);                                                \
+                column.k = least(column.k, BLOCK_K);                                               \
+                const int packs = all->tb || column.n < TILE_N;                                    \
+                if (packs)                                                                         \
+                    NAME##_pack(&column, panel);                                                   \
+                for (int64_t i = 0; i < all->m; i += TILE_M) {                                     \
+                    PpGemm q = pp_gemm_from(&column, i, 0, 0);                                     \
+                    q.m = least(q.m, TILE_M);                                                      \
+                    NAME##_tile(&q, q.a, as, ap, packs ? panel : q.b, packs ? TILE_N : q.ldb,      \
+                                acc);                                                              \
+                    for (int64_t r = 0; r < q.m; r++)                                              \
+                        for (int64_t n = 0; n < q.n; n++) {                                        \
+                            T *to = (T *)q.c + r * q.ldc + n, v = (T)q.alpha * acc[r][n];          \
+                            *to = q.adds || p ? *to + v : v;                                       \
+                        }                                                                          \
                 }                                                                                  \
             }                                                                                      \
-        }                                                                                          \
     }
 
-typedef struct {
-    int ta, tb;
-    int64_t m, n, k;
-    double alpha;
-    const double *a;
-    int64_t lda;
-    const double *b;
-    int64_t ldb;
-    double beta;
-    double *c;
-    int64_t ldc;
-} Double;
+OWN_KERNEL(float, VecF, single)
+OWN_KERNEL(double, VecD, twice)
 
-OWN_KERNEL(float, VecF, Wide, sgemm)
-OWN_KERNEL(double, VecD, Double, dgemm)
+static void own(const PpGemm *q) { q->type == PP_F64 ? twice_own(q) : single_own(q); }
 
-static void sgemm_serial(const Wide *q)
-{
-#if defined PP_DNNL
-    if (dnnl_sgemm(q->ta ? 'T' : 'N', q->tb ? 'T' : 'N', q->m, q->n, q->k, q->alpha, q->a, q->lda,
-                   q->b, q->ldb, q->beta, q->c, q->ldc) != dnnl_success)
-        gemm_refused("a product of float32: oneDNN refused it (dnnl_sgemm)");
-#elif defined PP_CBLAS
-    cblas_sgemm(CblasRowMajor, q->ta ? CblasTrans : CblasNoTrans, q->tb ? CblasTrans : CblasNoTrans,
-                (blasint)q->m, (blasint)q->n, (blasint)q->k, q->alpha, q->a, (blasint)q->lda, q->b,
-                (blasint)q->ldb, q->beta, q->c, (blasint)q->ldc);
-#else
-    sgemm_own(q);
+#ifdef PP_CBLAS
+#define CBLAS(NAME, T)                                                                             \
+    cblas_##NAME(CblasRowMajor, q->ta ? CblasTrans : CblasNoTrans,                                 \
+                 q->tb ? CblasTrans : CblasNoTrans, (blasint)q->m, (blasint)q->n, (blasint)q->k,   \
+                 (T)q->alpha, (const T *)q->a, (blasint)q->lda, (const T *)q->b, (blasint)q->ldb,  \
+                 (T)(q->adds != 0), (T *)q->c, (blasint)q->ldc)
 #endif
-}
 
-static void dgemm_serial(const Double *q)
+/* On one thread. */
+static void by_library(const PpGemm *q)
 {
-#if defined PP_CBLAS
-    cblas_dgemm(CblasRowMajor, q->ta ? CblasTrans : CblasNoTrans, q->tb ? CblasTrans : CblasNoTrans,
-                (blasint)q->m, (blasint)q->n, (blasint)q->k, q->alpha, q->a, (blasint)q->lda, q->b,
-                (blasint)q->ldb, q->beta, q->c, (blasint)q->ldc);
-#else
-    dgemm_own(q);
-#endif
-}
-
-#ifdef PP_GEMM_WIDE
-/* Threads share out pieces of the longer side. */
-static void sgemm_wide(const Wide *all)
-{
-    const int64_t side = all->m > all->n ? all->m : all->n;
-    if (side <= PIECE || team_most() == 1) {
-        gemm_wide(all);
+#ifdef PP_DNNL
+    if (q->type == PP_F32) {
+        if (dnnl_sgemm(q->ta ? 'T' : 'N', q->tb ? 'T' : 'N', q->m, q->n, q->k, q->alpha, q->a,
+                       q->lda, q->b, q->ldb, (float)(q->adds != 0), q->c, q->ldc) != dnnl_success)
+            gemm_refused("a product of float32: oneDNN refused it (dnnl_sgemm)");
         return;
     }
-#pragma omp parallel for schedule(static)
-    for (int64_t at = 0; at < side; at += PIECE) {
-        const int64_t len = side - at < PIECE ? side - at : PIECE;
-        Wide w = *all;
-        if (w.m > w.n) {
-            w.m = len;
-            w.a += w.ta ? at : at * w.lda;
-            w.c += at * w.ldc;
-            w.after = after_at(&w.after, at, at * w.ldc);
-        } else {
-            w.n = len;
-            w.b += w.tb ? at * w.ldb : at;
-            w.c += at;
-            w.after = after_at(&w.after, 0, at);
-        }
-        gemm_wide(&w);
-    }
-}
 #endif
-
-/* The products that do not go to the library: is this one done? */
-static int sgemm_other(const Wide *q)
-{
-#ifdef PP_GEMM_WIDE
-    const int pays = gemm_wide_pays(q->ta, q->tb, q->m, q->n, q->k);
-    if (pays)
-        sgemm_wide(q);
-    return pays;
+#ifdef PP_CBLAS
+    if (q->type == PP_F64)
+        CBLAS(dgemm, double);
+    else
+        CBLAS(sgemm, float);
 #else
-    (void)q;
-    return 0;
+    own(q);
 #endif
-}
-
-static int dgemm_other(const Double *q)
-{
-    (void)q;
-    return 0;
-}
-
-int gemm_images_pay(int64_t m, int64_t n)
-{
-#ifdef PP_GEMM_WIDE
-    return m >= LEAST && n >= LEAST;
-#else
-    (void)m, (void)n;
-    return 0;
-#endif
-}
-
-void gemm_images(const Wide *q)
-{
-#ifdef PP_GEMM_WIDE
-    int members = team_most();
-    (void)members; /* built without OpenMP */
-#pragma omp parallel for num_threads(members) schedule(static) if (members > 1)
-    for (int64_t at = 0; at < q->m; at += WIDE_HIGH) {
-        Wide w = *q;
-        w.m = q->m - at < WIDE_HIGH ? q->m - at : WIDE_HIGH;
-        w.a += q->ta ? at : at * q->lda;
-        w.c += at * q->ldc;
-        w.after = after_at(&q->after, at, at * q->ldc);
-        w.below += q->m - at - w.m;
-        gemm_wide(&w);
-    }
-#else
-    (void)q;
-#endif
-}
-
-int64_t gemm_batch_total(int rank, const int64_t *count)
-{
-    int64_t total = 1;
-    for (int d = 0; d < rank; d++)
-        total *= count[d];
-    return total;
-}
-
-int gemm_batch_team(int64_t total, int64_t m, int64_t n, int64_t k)
-{
-    int team = team_most();
-    return total < team || total < PARALLEL / (m * n * (k ? k : 1)) + 2 ? 1 : team;
-}
-
-BatchPlace gemm_batch_place(int64_t i, int rank, const int64_t *count, const int64_t *stride_a,
-                            const int64_t *stride_b, const int64_t *stride_c)
-{
-    BatchPlace at = {0, 0, 0};
-    for (int d = rank - 1; d >= 0; d--) {
-        int64_t q = i % count[d];
-        i /= count[d];
-        at.a += q * stride_a[d];
-        at.b += q * stride_b[d];
-        at.c += q * stride_c[d];
-    }
-    return at;
 }
 
 /* The library picks its blocking, and so the order of additions, by the number of threads, by the
@@ -296,91 +174,57 @@ BatchPlace gemm_batch_place(int64_t i, int rank, const int64_t *count, const int
    multiple of 256 or of 1,024 (seen with oneDNN 2.6 for AVX-512).  So it always runs on one thread,
    on pieces of C whose bounds follow from m and n alone, over equal pieces of k of at most DEPTH,
    which cost nothing. */
-#define DIVIDED(T, P, NAME)                                                                        \
-    static void NAME##_piece(const P *q, int64_t at)                                               \
-    {                                                                                              \
-        const int64_t deep = gemm_depth(q->k);                                                     \
-        P part = *q;                                                                               \
-        if (q->m > q->n) {                                                                         \
-            part.m = q->m - at < PIECE ? q->m - at : PIECE;                                        \
-            part.a += q->ta ? at : at * q->lda;                                                    \
-            part.c += at * q->ldc;                                                                 \
-        } else {                                                                                   \
-            part.n = q->n - at < PIECE ? q->n - at : PIECE;                                        \
-            part.b += q->tb ? at * q->ldb : at;                                                    \
-            part.c += at;                                                                          \
-        }                                                                                          \
-        for (int64_t p = 0; p < q->k; p += deep) {                                                 \
-            part.k = q->k - p < deep ? q->k - p : deep;                                            \
-            NAME##_serial(&part);                                                                  \
-            part.a += q->ta ? deep * q->lda : deep;                                                \
-            part.b += q->tb ? deep : deep * q->ldb;                                                \
-            part.beta = 1;                                                                         \
-        }                                                                                          \
-    }                                                                                              \
-    static void NAME##_product(const P *q)                                                         \
-    {                                                                                              \
-        if (q->m <= 0 || q->n <= 0)                                                                \
-            return;                                                                                \
-        if (gemm_small(q->m, q->n, q->k)) {                                                        \
-            NAME##_own(q);                                                                         \
-            return;                                                                                \
-        }                                                                                          \
-        if (NAME##_other(q))                                                                       \
-            return;                                                                                \
-        int64_t side = q->m > q->n ? q->m : q->n;                                                  \
-        int team = team_most();                                                                    \
-        if (team > 1 && side > PIECE) {                                                            \
-            _Pragma("omp parallel for schedule(static)") for (int64_t at = 0; at < side;           \
-                                                              at += PIECE)                         \
-                NAME##_piece(q, at);                                                               \
-            return;                                                                                \
-        }                                                                                          \
-        if (team > 1)                                                                              \
-            team_set(1);                                                                           \
-        for (int64_t at = 0; at < side; at += PIECE)                                               \
-            NAME##_piece(q, at);                                                                   \
-        if (team > 1)                                                                              \
-            team_set(team);                                                                        \
-    }                                                                                              \
-    void pp_##NAME(int ta, int tb, int64_t m, int64_t n, int64_t k, T alpha, const T *a,           \
-                   int64_t lda, const T *b, int64_t ldb, T beta, T *c, int64_t ldc)                \
-    {                                                                                              \
-        NAME##_product(&(P){.ta = ta, .tb = tb, .m = m, .n = n, .k = k, .alpha = alpha, .a = a,    \
-                            .lda = lda, .b = b, .ldb = ldb, .beta = beta, .c = c, .ldc = ldc});    \
-    }                                                                                              \
-    void pp_##NAME##_batched(int ta, int tb, int64_t m, int64_t n, int64_t k, T alpha, const T *a, \
-                             int64_t lda, const T *b, int64_t ldb, T beta, T *c, int64_t ldc,      \
-                             int rank, const int64_t *count, const int64_t *stride_a,              \
-                             const int64_t *stride_b, const int64_t *stride_c)                     \
-    {                                                                                              \
-        if (m <= 0 || n <= 0)                                                                      \
-            return;                                                                                \
-        int64_t total = gemm_batch_total(rank, count);                                             \
-        int team = gemm_batch_team(total, m, n, k);                                                \
-        (void)team; /* built without OpenMP */                                                     \
-        _Pragma("omp parallel for num_threads(team) schedule(static) if (team > 1)") for (         \
-            int64_t i = 0; i < total; i++)                                                         \
-        {                                                                                          \
-            BatchPlace at = gemm_batch_place(i, rank, count, stride_a, stride_b, stride_c);        \
-            pp_##NAME(ta, tb, m, n, k, alpha, a + at.a, lda, b + at.b, ldb, beta, c + at.c, ldc);  \
-        }                                                                                          \
+static void by_depth(const PpGemm *q, const After *after)
+{
+    const int64_t deep = gemm_depth(q->k);
+    (void)after;
+    for (int64_t p = 0; p < q->k; p += deep) {
+        PpGemm part = pp_gemm_from(q, 0, 0, p);
+        part.k = least(part.k, deep);
+        part.adds |= p > 0;
+        by_library(&part);
     }
+}
 
-DIVIDED(float, Wide, sgemm)
-DIVIDED(double, Double, dgemm)
+/* Threads share out pieces of the longer side; one thread has them all, or `whole`, at once. */
+static void divide(const PpGemm *q, const After *after, int whole,
+                   void (*run)(const PpGemm *, const After *))
+{
+    const int rows = q->m > q->n, team = team_most();
+    const int64_t side = rows ? q->m : q->n, step = whole && team == 1 ? side : PIECE;
+    const int alone = team == 1 || side <= PIECE;
+    if (alone && team > 1)
+        team_set(1); /* nor are there any of a library's */
+#pragma omp parallel for schedule(static) if (!alone)
+    for (int64_t at = 0; at < side; at += step) {
+        PpGemm part = pp_gemm_from(q, rows ? at : 0, rows ? 0 : at, 0);
+        const After then = after_at(after, rows ? at : 0, rows ? at * q->ldc : at);
+        part.m = least(part.m, rows ? step : part.m);
+        part.n = least(part.n, rows ? part.n : step);
+        run(&part, &then);
+    }
+    if (alone && team > 1)
+        team_set(team);
+}
 
-int gemm_after(const Wide *q)
+int gemm_wide_after(const PpGemm *q, const After *after)
 {
 #ifdef PP_GEMM_WIDE
-    if (q->after.out && q->m > 0 && q->n > 0 && !gemm_small(q->m, q->n, q->k) &&
-        gemm_wide_pays(0, 0, q->m, q->n, q->k)) {
-        sgemm_wide(q);
-        return 1;
-    }
-#endif
-    Wide plain = *q;
-    plain.after = (After){.out = NULL};
-    sgemm_product(&plain);
+    const int pays = q->type == PP_F32 && !gemm_small(q) && gemm_wide_pays(q);
+    if (pays)
+        divide(q, after, 1, gemm_wide);
+    return pays;
+#else
+    (void)q, (void)after;
     return 0;
+#endif
+}
+
+void gemm_one(const PpGemm *q)
+{
+    const After none = {.out = NULL};
+    if (gemm_small(q))
+        own(q);
+    else if (!gemm_wide_after(q, &none))
+        divide(q, &none, 0, by_depth);
 }

@@ -1,10 +1,11 @@
 /*
- * gemm.h - what gemm.c and gemm_half.c share: how threads divide a product, which products are
- * small, the places of a batch.
+ * gemm.h - what gemm.c, gemm_half.c and product.c share: how threads divide a product, which
+ * products are small.
  */
 #ifndef PP_GEMM_H
 #define PP_GEMM_H
 
+#include "api/pp_gemm.h"
 #include "device/cpu/after.h"
 
 #include <stdint.h>
@@ -14,9 +15,12 @@
  */
 enum { SMALL = 8192, PARALLEL = 1 << 20, PIECE = 512, DEPTH = 512 };
 
+static inline int64_t least(int64_t x, int64_t y) { return x < y ? x : y; }
+
 /* Is the product one for the own kernel?  By m, n, k only. */
-static inline int gemm_small(int64_t m, int64_t n, int64_t k)
+static inline int gemm_small(const PpGemm *q)
 {
+    const int64_t m = q->m, n = q->n, k = q->k;
     return k == 0 ||
            (m <= SMALL && n <= SMALL && k <= SMALL && m * n <= SMALL && m * n * k <= SMALL);
 }
@@ -37,41 +41,16 @@ static inline void gemm_refused(const char *why)
                                 __ATOMIC_RELAXED);
 }
 
-/* C = alpha op(A) op(B) + beta C of float32; A and B as they are stored. */
-typedef struct {
-    int ta, tb;
-    int64_t m, n, k;
-    float alpha;
-    const float *a;
-    int64_t lda;
-    const float *b;
-    int64_t ldb;
-    float beta;
-    float *c;
-    int64_t ldc;
-    /* The columns of B and C lie in images of `each`, which are so far apart; each 0: in one */
-    int64_t each, next_b, next_c;
-    After after;   /* lies as C does; alpha is 1 */
-    int64_t below; /* rows of A behind the last, which are for the next product */
-} Wide;
+/* gemm.c: of float32 or float64.  And of float32 what follows it, which lies as C does, alpha is 1, in
+ * gemm_wide.h's loops; 0: these do not do it. */
+void gemm_one(const PpGemm *q);
+int gemm_wide_after(const PpGemm *q, const After *after);
 
-/* One with images, and what follows it; the bits of an element depend on the depth alone.  It is
- * there, and faster, for m rows and n columns of all images where it pays. */
-int gemm_images_pay(int64_t m, int64_t n);
-void gemm_images(const Wide *q);
+/* gemm_half.c: of a half type. */
+void gemm_half(const PpGemm *q);
 
-/* C = A B, and what follows; 0: that is still to be done.  If not, C is left incomplete where it is
- * not what is written in the end. */
-int gemm_after(const Wide *q);
-
-/* How many threads share out the products of a batch, and how many those are. */
-int gemm_batch_team(int64_t total, int64_t m, int64_t n, int64_t k);
-int64_t gemm_batch_total(int rank, const int64_t *count);
-/* Where product i begins: in A, B and C, in elements */
-typedef struct {
-    int64_t a, b, c;
-} BatchPlace;
-BatchPlace gemm_batch_place(int64_t i, int rank, const int64_t *count, const int64_t *stride_a,
-                            const int64_t *stride_b, const int64_t *stride_c);
+/* product.c: one, and what follows it, which lies as C does; alpha is 1.  0: that is still to be
+ * done.  If not, C is left incomplete where it is not what is written in the end. */
+int gemm_after(const PpGemm *q, const After *after);
 
 #endif

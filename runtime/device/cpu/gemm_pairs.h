@@ -19,7 +19,6 @@
 
 #include "api/pp_half.h"
 #include "device/cpu/gemm.h"
-#include "device/cpu/gemm_half.h"
 #include "device/cpu/gemm_turn.h"
 
 #include <immintrin.h>
@@ -34,10 +33,10 @@ enum {
 
 /* It is the faster one, seen beside oneDNN 2.6, from some rows and columns on: always, but for an A
    that is stored transposed and for AMX, with which up to so many multiply-adds. */
-static inline int gemm_pairs_pay(int64_t m, int64_t n, int64_t k, int ta, int tiles)
+static inline int gemm_pairs_pay(const PpGemm *q, int tiles)
 {
-    const int64_t few = tiles ? 1 << 18 : ta ? 1 << 20 : INT64_MAX;
-    return m >= 8 && n >= 8 && k > 0 && n <= few / m && k <= few / m / n;
+    const int64_t few = tiles ? 1 << 18 : q->ta ? 1 << 20 : INT64_MAX;
+    return q->m >= 8 && q->n >= 8 && q->k > 0 && q->n <= few / q->m && q->k <= few / q->m / q->n;
 }
 
 #define PAIRS_INLINE static inline __attribute__((always_inline))
@@ -82,33 +81,46 @@ static void pairs_turned(int64_t n, int64_t k, const uint16_t *x, int64_t ld, ui
         }
 }
 
-/* A panel of op(B): steps [p, p + k), n columns from j on. */
-static void pairs_panel(const Product *q, int64_t p, int64_t k, int64_t j, int64_t n, uint32_t *to)
+/* op(B) of a panel's columns. */
+static void pairs_panel(const PpGemm *q, uint32_t *to)
 {
+    const uint16_t *b = q->b;
     if (!q->tb)
-        pairs_of_rows(2, n, k, b_at(q, p, j), q->ldb, to, PAIRS_COLUMNS);
+        pairs_of_rows(2, q->n, q->k, b, q->ldb, to, PAIRS_COLUMNS);
     else
-        for (int64_t v = 0; v < n; v += 16)
-            pairs_turned(n - v < 16 ? n - v : 16, k, b_at(q, p, j + v), q->ldb, to + v,
-                         PAIRS_COLUMNS);
+        for (int64_t v = 0; v < q->n; v += 16)
+            pairs_turned(least(q->n - v, 16), q->k, b + v * q->ldb, q->ldb, to + v, PAIRS_COLUMNS);
 }
 
-/* A tile of op(A): n rows from i on. */
-static void pairs_tile(const Product *q, int64_t p, int64_t k, int64_t i, int64_t n, uint32_t *to)
+/* op(A) of a tile's rows. */
+static void pairs_tile(const PpGemm *q, uint32_t *to)
 {
     if (q->ta)
-        pairs_of_rows(1, n, k, a_at(q, i, p), q->lda, to, PAIRS_ROWS);
+        pairs_of_rows(1, q->m, q->k, q->a, q->lda, to, PAIRS_ROWS);
     else
-        pairs_turned(n, k, a_at(q, i, p), q->lda, to, PAIRS_ROWS);
+        pairs_turned(q->m, q->k, q->a, q->lda, to, PAIRS_ROWS);
 }
 
 /* ---- a tile ---- */
 
-/* side = or += the sums of a tile over `pairs` pairs; A's pair (i, p) lies as * i + ap * p bytes
+/* side = or += the sums of a tile over so many pairs; A's pair (i, p) lies as * i + ap * p bytes
    behind a. */
-PAIRS_INLINE void pairs_sum(const int rows, const int vectors, int64_t pairs, const char *a,
-                            int64_t as, int64_t ap, const uint32_t *panel, int first, float *side)
+typedef struct {
+    int64_t pairs;
+    const char *a;
+    int64_t as, ap;
+    const uint32_t *panel;
+    int first;
+    float *side;
+} PairsTile;
+
+PAIRS_INLINE void pairs_sum(const int rows, const int vectors, const PairsTile *t)
 {
+    const int64_t as = t->as, ap = t->ap, pairs = t->pairs;
+    const char *a = t->a;
+    const uint32_t *panel = t->panel;
+    const int first = t->first;
+    float *const side = t->side;
     __m512 sum[PAIRS_ROWS][2];
     /* of every third row: the others are once and twice `as` behind it */
     const char *third[(PAIRS_ROWS + 2) / 3] = {a, a + 3 * as, a + 6 * as, a + 9 * as, a + 12 * as};
@@ -132,8 +144,8 @@ PAIRS_INLINE void pairs_sum(const int rows, const int vectors, int64_t pairs, co
                 sum[i][1] = _mm512_dpbf16_ps(sum[i][1], x, b1);
         }
 #pragma GCC unroll 5
-        for (int t = 0; t < (rows + 2) / 3; t++)
-            third[t] += ap;
+        for (int q = 0; q < (rows + 2) / 3; q++)
+            third[q] += ap;
     }
 #pragma GCC unroll 14
     for (int i = 0; i < rows; i++)
@@ -142,14 +154,8 @@ PAIRS_INLINE void pairs_sum(const int rows, const int vectors, int64_t pairs, co
             _mm512_store_ps(side + (int64_t)i * PAIRS_COLUMNS + 16 * v, sum[i][v]);
 }
 
-#define TAKES                                                                                      \
-    int64_t pairs, const char *a, int64_t as, int64_t ap, const uint32_t *panel, int first,        \
-        float *side
 #define SUM(R, V)                                                                                  \
-    static void pairs_sum_##R##_##V(TAKES)                                                         \
-    {                                                                                              \
-        pairs_sum(R, V, pairs, a, as, ap, panel, first, side);                                     \
-    }
+    static void pairs_sum_##R##_##V(const PairsTile *t) { pairs_sum(R, V, t); }
 /* clang-format off */
 #define EACH(X, V) X(1, V) X(2, V) X(3, V) X(4, V) X(5, V) X(6, V) X(7, V) X(8, V) X(9, V)         \
     X(10, V) X(11, V) X(12, V) X(13, V) X(14, V)
@@ -158,11 +164,10 @@ EACH(SUM, 1)
 EACH(SUM, 2)
 #define OF(R, V) pairs_sum_##R##_##V,
 /* by vectors and rows */
-static void (*const pairs_sums[2][PAIRS_ROWS])(TAKES) = {{EACH(OF, 1)}, {EACH(OF, 2)}};
+static void (*const pairs_sums[2][PAIRS_ROWS])(const PairsTile *) = {{EACH(OF, 1)}, {EACH(OF, 2)}};
 #undef OF
 #undef EACH
 #undef SUM
-#undef TAKES
 
 /* As pp_to_bf16() rounds: the instruction would make subnormal numbers zeros. */
 PAIRS_INLINE __m256i pairs_round(__m512 x)
@@ -184,44 +189,41 @@ PAIRS_INLINE __m512 pairs_widen(__mmask16 which, const uint16_t *x)
     return _mm512_castsi512_ps(_mm512_slli_epi32(bits, 16));
 }
 
-/* C = alpha sum + beta C, for m rows from i on and n columns, at most 32, from j on. */
-static void pairs_store(const Product *q, int64_t i, int64_t m, int64_t j, int64_t n,
-                        const float *side)
+/* C = alpha sum, C + that, or sum + bias, for the rows of a tile and the columns of a panel. */
+static void pairs_store(const PpGemm *q, const float *side)
 {
-    const __m512 alpha = _mm512_set1_ps(q->alpha), beta = _mm512_set1_ps(q->beta);
-    for (int64_t v = 0; v < n; v += 16) {
-        const __mmask16 which = (__mmask16)(n - v < 16 ? 0xffff >> (16 - (n - v)) : 0xffff);
-        const __m512 bias = q->bias ? pairs_widen(which, q->bias + j + v) : beta;
+    const __m512 alpha = _mm512_set1_ps(q->alpha);
+    for (int64_t v = 0; v < q->n; v += 16) {
+        const __mmask16 which = (__mmask16)(q->n - v < 16 ? 0xffff >> (16 - (q->n - v)) : 0xffff);
+        const __m512 bias = q->bias ? pairs_widen(which, (const uint16_t *)q->bias + v) : alpha;
         const float *from = side + v;
-        for (int64_t r = i; r < i + m; r++, from += PAIRS_COLUMNS) {
-            const int64_t at = r * q->ldc + j + v;
+        for (int64_t r = 0; r < q->m; r++, from += PAIRS_COLUMNS) {
+            float *single = (float *)q->c + r * q->ldc + v;
+            uint16_t *half = (uint16_t *)q->c + r * q->ldc + v;
             __m512 x = q->bias ? _mm512_add_ps(bias, _mm512_load_ps(from))
                                : _mm512_mul_ps(alpha, _mm512_load_ps(from));
-            if (q->single) {
-                if (q->beta != 0) /* else C may hold anything */
-                    x = _mm512_add_ps(
-                        _mm512_mul_ps(beta, _mm512_maskz_loadu_ps(which, q->single + at)), x);
-                _mm512_mask_storeu_ps(q->single + at, which, x);
+            if (q->result == PP_F32) {
+                if (q->adds) /* else C may hold anything */
+                    x = _mm512_add_ps(_mm512_maskz_loadu_ps(which, single), x);
+                _mm512_mask_storeu_ps(single, which, x);
                 continue;
             }
-            if (q->beta != 0)
-                x = _mm512_add_ps(_mm512_mul_ps(beta, pairs_widen(which, q->half + at)), x);
-            _mm256_mask_storeu_epi16(q->half + at, which, pairs_round(x));
+            if (q->adds)
+                x = _mm512_add_ps(pairs_widen(which, half), x);
+            _mm256_mask_storeu_epi16(half, which, pairs_round(x));
         }
     }
 }
 
 /* The lines of C that pairs_store() writes: asked for before the sums. */
-PAIRS_INLINE void pairs_ahead(const Product *q, int64_t i, int64_t m, int64_t j)
+PAIRS_INLINE void pairs_ahead(const PpGemm *q)
 {
-    for (int64_t r = i; r < i + m; r++) {
-        const int64_t at = r * q->ldc + j;
-        if (q->single) {
-            __builtin_prefetch(q->single + at, 1);
-            __builtin_prefetch(q->single + at + 16, 1);
-        } else {
-            __builtin_prefetch(q->half + at, 1);
-        }
+    const int64_t size = pp_gemm_result_size(q);
+    const char *line = q->c;
+    for (int64_t r = 0; r < q->m; r++, line += q->ldc * size) {
+        __builtin_prefetch(line, 1);
+        if (size == 4)
+            __builtin_prefetch(line + 64, 1);
     }
 }
 
@@ -237,51 +239,52 @@ typedef struct {
 static int64_t pairs_tiles(int64_t m) { return (m + PAIRS_ROWS - 1) / PAIRS_ROWS; }
 
 /* Is A packed?  Also where its rows, 4 KB apart, fall on one another in the first-level cache. */
-static int pairs_pack(const Product *q, const Block *o)
+static int pairs_pack(const PpGemm *q)
 {
-    return q->ta || q->k % 2 || (q->lda % 2048 == 0 && o->n > PAIRS_COLUMNS);
+    return q->ta || q->k % 2 || (q->lda % 2048 == 0 && q->n > PAIRS_COLUMNS);
 }
 
-static __attribute__((noinline)) void pairs_block(const Product *q, const Block *o,
-                                                  const PairsRoom *room)
+static __attribute__((noinline)) void pairs_block(const PpGemm *q, const PairsRoom *room)
 {
-    const int64_t deep = gemm_depth(q->k), tiles = pairs_tiles(o->m);
-    const int packs = pairs_pack(q, o), kept = (q->k + deep - 1) / deep * tiles <= room->count;
-    for (int64_t j = o->j; j < o->j + o->n; j += PAIRS_COLUMNS) {
-        const int64_t left = o->j + o->n - j, n = left < PAIRS_COLUMNS ? left : PAIRS_COLUMNS;
+    const int64_t deep = gemm_depth(q->k), tiles = pairs_tiles(q->m);
+    const int packs = pairs_pack(q), kept = (q->k + deep - 1) / deep * tiles <= room->count;
+    for (int64_t j = 0; j < q->n; j += PAIRS_COLUMNS)
         for (int64_t p = 0; p < q->k; p += deep) {
-            const int64_t k = q->k - p < deep ? q->k - p : deep;
-            pairs_panel(q, p, k, j, n, room->panel);
+            PpGemm column = pp_gemm_from(q, 0, j, p);
+            const int last = column.k <= deep;
+            column.n = least(column.n, PAIRS_COLUMNS);
+            column.k = least(column.k, deep);
+            pairs_panel(&column, room->panel);
             for (int64_t t = 0; t < tiles; t++) {
-                const int64_t at = o->m * t / tiles, rows = o->m * (t + 1) / tiles - at,
-                              i = o->i + at;
+                const int64_t at = q->m * t / tiles;
+                PpGemm tile = pp_gemm_from(&column, at, 0, 0);
+                tile.m = q->m * (t + 1) / tiles - at;
                 uint32_t *const own =
                     room->tiles + ((kept ? p / deep * tiles : 0) + t) * (deep / 2) * PAIRS_ROWS;
                 float *const side = room->side + at * PAIRS_COLUMNS;
-                if (p + k == q->k)
-                    pairs_ahead(q, i, rows, j);
-                if (packs && (j == o->j || !kept))
-                    pairs_tile(q, p, k, i, rows, own);
-                pairs_sums[n > 16][rows - 1](
-                    (k + 1) / 2, packs ? (const char *)own : (const char *)a_at(q, i, p),
+                if (last)
+                    pairs_ahead(&tile);
+                if (packs && (j == 0 || !kept))
+                    pairs_tile(&tile, own);
+                pairs_sums[tile.n > 16][tile.m - 1](&(PairsTile){
+                    (tile.k + 1) / 2, packs ? (const char *)own : tile.a,
                     packs ? (int64_t)sizeof *own : 2 * q->lda,
-                    packs ? PAIRS_ROWS * (int64_t)sizeof *own : 4, room->panel, p == 0, side);
-                if (p + k == q->k)
-                    pairs_store(q, i, rows, j, n, side);
+                    packs ? PAIRS_ROWS * (int64_t)sizeof *own : 4, room->panel, p == 0, side});
+                if (last)
+                    pairs_store(&tile, side);
             }
         }
-    }
 }
 
 /* With the room for so many rows of a part of k, on the stack */
 #define ROOM(NAME, HIGH)                                                                           \
-    static __attribute__((noinline)) void NAME(const Product *q, const Block *o)                   \
+    static __attribute__((noinline)) void NAME(const PpGemm *q)                                    \
     {                                                                                              \
         enum { TILES = (HIGH + PAIRS_ROWS - 1) / PAIRS_ROWS };                                     \
         _Alignas(64) uint32_t panel[DEPTH / 2 * PAIRS_COLUMNS],                                    \
             tiles[TILES * DEPTH / 2 * PAIRS_ROWS + 16 - PAIRS_ROWS];                               \
         _Alignas(64) float side[HIGH * PAIRS_COLUMNS];                                             \
-        pairs_block(q, o, &(PairsRoom){panel, tiles, TILES, side});                                \
+        pairs_block(q, &(PairsRoom){panel, tiles, TILES, side});                                   \
     }
 ROOM(pairs_low, PAIRS_LOW)
 ROOM(pairs_tall, PAIRS_TALL)
@@ -289,15 +292,16 @@ ROOM(pairs_tall, PAIRS_TALL)
 
 /* A block of at most PAIRS_TALL rows, of which so many at a time as tiles of all of k have room
    for; k is at least 1. */
-static void gemm_pairs(const Product *q, const Block *o)
+static void gemm_pairs(const PpGemm *q)
 {
     const int64_t deep = gemm_depth(q->k), parts = (q->k + deep - 1) / deep,
                   few = pairs_tiles(PAIRS_TALL) / parts;
-    const int divided = parts > 1 && few > 1 && o->n > PAIRS_COLUMNS && pairs_pack(q, o);
-    const int64_t high = divided && few * PAIRS_ROWS < o->m ? few * PAIRS_ROWS : o->m;
-    for (int64_t at = 0; at < o->m; at += high) {
-        const Block part = {o->i + at, o->j, o->m - at < high ? o->m - at : high, o->n};
-        (part.m <= PAIRS_LOW && !divided ? pairs_low : pairs_tall)(q, &part);
+    const int divided = parts > 1 && few > 1 && q->n > PAIRS_COLUMNS && pairs_pack(q);
+    const int64_t high = divided ? least(few * PAIRS_ROWS, q->m) : q->m;
+    for (int64_t at = 0; at < q->m; at += high) {
+        PpGemm part = pp_gemm_from(q, at, 0, 0);
+        part.m = least(part.m, high);
+        (part.m <= PAIRS_LOW && !divided ? pairs_low : pairs_tall)(&part);
     }
 }
 #undef PAIRS_INLINE

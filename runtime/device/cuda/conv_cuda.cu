@@ -17,8 +17,6 @@
 #include <string.h>
 #include <vector>
 
-int pp_cuda_tf32;
-
 namespace {
 
 enum { MANY = 16 };                                     /* channels from which tiles are worth it */

@@ -17,9 +17,42 @@
 
 #ifdef PP_WITH_CUDNN
 #include <algorithm>
+#include <cudnn.h>
 #include <vector>
 
-#include "cudnn_shape.h"
+/* cuDNN 8 has no categories. */
+#ifndef CUDNN_STATUS_CATEGORY
+#define CUDNN_STATUS_CATEGORY(e)                                                                   \
+    ((e) == CUDNN_STATUS_ARCH_MISMATCH ? CUDNN_STATUS_NOT_SUPPORTED : (e))
+#endif
+
+/* ---- shapes as cuDNN wants them: of two spatial dimensions or three, 1-d as 2-d of height one ---- */
+
+static cudnnDataType_t cudnn_type(int dtype)
+{
+    switch (dtype) {
+    case PP_F64: return CUDNN_DATA_DOUBLE;
+    case PP_BF16: return CUDNN_DATA_BFLOAT16;
+    case PP_F16: return CUDNN_DATA_HALF;
+    default: return CUDNN_DATA_FLOAT;
+    }
+}
+
+static bool cudnn_half(int dtype) { return dtype == PP_BF16 || dtype == PP_F16; }
+
+/* In which sums are added up. */
+static cudnnDataType_t cudnn_sum_type(int dtype)
+{
+    return dtype == PP_F64 ? CUDNN_DATA_DOUBLE : CUDNN_DATA_FLOAT;
+}
+
+static int cudnn_spatial(int spatial) { return spatial < 2 ? 2 : spatial; }
+
+/* Element i of cudnn_spatial() of them. */
+static int cudnn_at(int spatial, const int64_t *of, int i, int missing) {
+    const int k = i - (cudnn_spatial(spatial) - spatial);
+    return k < 0 ? missing : static_cast<int>(of[k]);
+}
 
 static bool pp_cuda_ok(cudnnStatus_t e, const char *call, const char *file, int line) {
     if (e != CUDNN_STATUS_SUCCESS)
@@ -38,6 +71,20 @@ static bool not_for_cudnn(cudnnStatus_t e, const char *call, int line) {
     return true;
 }
 #define PP_DNN_TAKES(call) (!not_for_cudnn((call), #call, __LINE__))
+
+/* Row-major, [rows, channels, extent...]. */
+static bool set_tensor(cudnnTensorDescriptor_t t, const PpConvShape &s, int64_t rows,
+                       int64_t channels, const int64_t *extent)
+{
+    int dim[5] = {static_cast<int>(rows), static_cast<int>(channels)}, stride[5];
+    const int rank = 2 + cudnn_spatial(s.spatial);
+    for (int i = 2; i < rank; i++)
+        dim[i] = cudnn_at(s.spatial, extent, i - 2, 1);
+    stride[rank - 1] = 1;
+    for (int i = rank - 2; i >= 0; i--)
+        stride[i] = stride[i + 1] * dim[i + 1];
+    return PP_DNN_TAKES(cudnnSetTensorNdDescriptor(t, cudnn_type(s.dtype), rank, dim, stride));
+}
 
 /* Algorithms for a number of rows; a workspace below 0: there is none that fits. */
 struct Choice {
@@ -63,12 +110,6 @@ namespace {
 
 /* the most that one convolution may ask for */
 enum : int64_t { WORKSPACE = 512 << 20 };
-
-bool set_tensor(cudnnTensorDescriptor_t t, const PpConvShape &s, int64_t rows, int64_t channels,
-                const int64_t *extent)
-{
-    return PP_DNN_TAKES(cudnn_set_tensor(t, s.dtype, rows, channels, s.spatial, extent));
-}
 
 cudnnMathType_t math_of(const PpConvShape &s) {
     return cudnn_half(s.dtype) ? CUDNN_TENSOR_OP_MATH

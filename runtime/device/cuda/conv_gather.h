@@ -5,45 +5,9 @@
 #ifndef PP_CONV_GATHER_H
 #define PP_CONV_GATHER_H
 
-#include "api/pp_half.h"
 #include "conv_cuda.h"
+#include "element.h"
 #include "multiply_add.h"
-
-/* Element types of convolutions: how one is read into a sum, and how a sum is written. */
-struct ConvFloat {
-    using In = float;
-    using Sum = float;
-    static __device__ __forceinline__ float load(float x) { return x; }
-    static __device__ __forceinline__ float store(float x) { return x; }
-};
-struct ConvDouble {
-    using In = double;
-    using Sum = double;
-    static __device__ __forceinline__ double load(double x) { return x; }
-    static __device__ __forceinline__ double store(double x) { return x; }
-};
-struct ConvBf16 {
-    using In = uint16_t;
-    using Sum = float;
-    static __device__ __forceinline__ float load(uint16_t x) { return pp_from_bf16(x); }
-    static __device__ __forceinline__ uint16_t store(float x) { return pp_to_bf16(x); }
-};
-struct ConvF16 {
-    using In = uint16_t;
-    using Sum = float;
-    static __device__ __forceinline__ float load(uint16_t x) { return pp_from_f16(x); }
-    static __device__ __forceinline__ uint16_t store(float x) { return pp_to_f16(x); }
-};
-
-/* Calls f with the kind of a dtype. */
-template <class F> static inline void conv_kind(int dtype, F f) {
-    switch (dtype) {
-    case PP_F64: f(ConvDouble()); break;
-    case PP_BF16: f(ConvBf16()); break;
-    case PP_F16: f(ConvF16()); break;
-    default: f(ConvFloat()); break;
-    }
-}
 
 /* A position's own place in the source, possibly outside of it; and where it stands in the
  * destination, channels apart. */

@@ -314,7 +314,7 @@ void weight_gradient(cudaStream_t s, const PpCudaConv &v, int64_t samples, const
 void conv_tiled(cudaStream_t s, int dtype, const ConvGather &g, int64_t samples, const void *source,
                 const void *w, void *dest)
 {
-    conv_kind(dtype, [&](auto kind) {
+    element_kind(dtype, [&](auto kind) {
         using Kind = decltype(kind);
         using In = typename Kind::In;
         gather<Kind>(s, g, samples, static_cast<const In *>(source), static_cast<const In *>(w),
@@ -332,7 +332,7 @@ int64_t conv_weight_parts(const PpCudaConv &v, int64_t samples) {
 void conv_weight_tiled(cudaStream_t s, const PpCudaConv &v, int64_t samples, const void *x,
                        const void *dy, void *dw, int accumulate)
 {
-    conv_kind(v.shape.dtype, [&](auto kind) {
+    element_kind(v.shape.dtype, [&](auto kind) {
         using Kind = decltype(kind);
         using In = typename Kind::In;
         weight_gradient<Kind>(s, v, samples, static_cast<const In *>(x),

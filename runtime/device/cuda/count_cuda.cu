@@ -65,23 +65,15 @@ bool reached(const PpCounting *c)
     return PP_CUDA(cudaEventSynchronize(c->event));
 }
 
-/* As many as the pinned memory holds. */
+/* As many as the pinned memory holds; false: something failed. */
 bool fetch(const PpCtx *ctx, int n, const PpMask *mask)
-{
-    int64_t *sum = static_cast<int64_t *>(static_cast<const PpBlas *>(ctx->blas)->list);
-    for (int i = 0; i < n; i += MOST)
-        launch(static_cast<cudaStream_t>(ctx->stream), n - i < MOST ? n - i : MOST, mask + i,
-               sum + i);
-    return pp_cuda_fetch(ctx, n);
-}
-
-}   // namespace
-
-bool pp_cuda_fetch(const PpCtx *ctx, int n)
 {
     const PpBlas *blas = static_cast<const PpBlas *>(ctx->blas);
     const PpCounting *c = blas->counting;
     cudaStream_t stream = static_cast<cudaStream_t>(ctx->stream);
+    for (int i = 0; i < n; i += MOST)
+        launch(stream, n - i < MOST ? n - i : MOST, mask + i,
+               static_cast<int64_t *>(blas->list) + i);
     {
         PP_WORK("transfer", 0, n * sizeof *c->staged);
         PP_TIMED("cudaMemcpyAsync", stream);
@@ -90,6 +82,8 @@ bool pp_cuda_fetch(const PpCtx *ctx, int n)
     }
     return PP_CUDA(cudaEventRecord(c->event, stream)) && reached(c) && !*pp_cuda_error();
 }
+
+}   // namespace
 
 void pp_cuda_counts(const PpCtx *ctx, int n, const PpMask *mask, int64_t *const *to)
 {
@@ -102,19 +96,18 @@ void pp_cuda_counts(const PpCtx *ctx, int n, const PpMask *mask, int64_t *const 
     }
 }
 
-void pp_cuda_zeros(const PpCtx *ctx, void *at, int64_t ld, int64_t r0, int64_t r1, int64_t c0,
-                   int64_t c1, size_t size)
+void pp_cuda_zeros(const PpCtx *ctx, void *at, int64_t ld, int64_t rows, int64_t columns,
+                   size_t size)
 {
     const cudaStream_t stream = static_cast<cudaStream_t>(ctx->stream);
-    if (r0 >= r1 || c0 >= c1)
+    if (rows <= 0 || columns <= 0)
         return;
-    char *from = static_cast<char *>(at) + static_cast<size_t>(r0 * ld + c0) * size;
-    const size_t rows = static_cast<size_t>(r1 - r0), width = static_cast<size_t>(c1 - c0) * size,
+    const size_t high = static_cast<size_t>(rows), width = static_cast<size_t>(columns) * size,
                  pitch = static_cast<size_t>(ld) * size;
-    PP_WORK("fill", 0, rows * width);
+    PP_WORK("fill", 0, high * width);
     PP_TIMED("cudaMemsetAsync", stream);
     if (pitch == width || rows == 1)
-        PP_CUDA(cudaMemsetAsync(from, 0, rows * width, stream));
+        PP_CUDA(cudaMemsetAsync(at, 0, high * width, stream));
     else
-        PP_CUDA(cudaMemset2DAsync(from, pitch, 0, width, rows, stream));
+        PP_CUDA(cudaMemset2DAsync(at, pitch, 0, width, high, stream));
 }

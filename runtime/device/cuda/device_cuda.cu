@@ -57,10 +57,8 @@ int count(void) {
 }
 
 /* Sums of half products stay float32, also where a product's depth is divided among blocks. */
-cublasMath_t math_mode(const DeviceWish *w) {
-    const int mode = w->tf32 ? CUBLAS_TF32_TENSOR_OP_MATH : CUBLAS_DEFAULT_MATH;
-    return static_cast<cublasMath_t>(mode | CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION);
-}
+constexpr cublasMath_t MATH = static_cast<cublasMath_t>(
+    CUBLAS_DEFAULT_MATH | CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION);
 
 bool open_stage(Device *d, CudaStage *s, const DeviceWish *w) {
     Cuda *c = cuda_of(d);
@@ -80,7 +78,7 @@ bool open_stage(Device *d, CudaStage *s, const DeviceWish *w) {
     cublasHandle_t *h = &s->blas.handle;
     return PP_BLAS(cublasCreate(h)) && PP_BLAS(cublasSetStream(*h, s->stream)) &&
            PP_BLAS(cublasSetWorkspace(*h, with->workspace, static_cast<size_t>(c->workspace))) &&
-           PP_BLAS(cublasSetMathMode(*h, math_mode(w)));
+           PP_BLAS(cublasSetMathMode(*h, MATH));
 }
 
 /* -1: not known */
@@ -108,7 +106,7 @@ int open(Device *d, const DeviceWish *w) {
         !PP_CUDA(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, d->number)))
         return 0;
     c->before = in_use();
-    /* of convolutions; the same for all ranks */
+    /* the same for all ranks */
     pp_cuda_tf32 = w->tf32;
     c->workspace = major >= 9 ? WORKSPACE_HOPPER : WORKSPACE;
     c->stages = w->stages;
