@@ -19,16 +19,16 @@
 /* ---- the compiler ---- */
 
 static const struct { void (*run)(State *s); const char *dump; } passes[] = {
-    {pass_import, "import"},         /* files to a Graph of core operations, shaped, folded, named */
+    {pass_import, "import"},         /* files to a Graph of core ops, shaped, folded, named */
     {pass_rows, NULL},               /* --rows: shapes of another number of rows */
-    {pass_loss, "loss"},             /* the loss is appended, with its inputs target and loss_scale */
+    {pass_loss, "loss"},             /* the loss is appended, with inputs target and loss_scale */
     {pass_autocast, "autocast"},     /* --dtype: what computes in half precision, and the casts */
     {pass_attention, "attention"},   /* what lies between the two products of one: one operation */
     {pass_sizes, NULL},              /* --bind NAME=LEAST..MOST: lengths whose sizes decide */
     {pass_mesh, "mesh"},             /* --tensor, --sequence, --expert: the graph of one member */
     {pass_partition, "partition"},   /* a Pipe: nodes to stages, what crosses a cut, parameters */
     {pass_reverse, "autodiff"},      /* every stage's backward */
-    {pass_whole, NULL},              /* --loss-over minibatch: the loss in the shapes of all its rows */
+    {pass_whole, NULL},              /* --loss-over minibatch: the loss in shapes of all its rows */
     {pass_stash, "stash"},           /* what forward keeps for it, against what it computes again */
     {pass_divide, "divide"},         /* backward divided into I (of inputs) and W (of weights) */
     /* parts of the stash that a run may compute again instead of keep */
@@ -195,14 +195,16 @@ static int compile_main(int argc, char **argv, Command command)
 static int split_main(int argc, char **argv) { return compile_main(argc, argv, COMMAND_SPLIT); }
 static int ls_main(int argc, char **argv) { return compile_main(argc, argv, COMMAND_LS); }
 static int plan_main(int argc, char **argv) { return compile_main(argc, argv, COMMAND_PLAN); }
-static int annotate_main(int argc, char **argv) { return compile_main(argc, argv, COMMAND_ANNOTATE); }
+static int annotate_main(int argc, char **argv)
+{
+    return compile_main(argc, argv, COMMAND_ANNOTATE);
+}
 
 static const struct { const char *name; int (*run)(int argc, char **argv); } commands[] = {
     {"ls", ls_main},
     {"plan", plan_main},
     {"schedule", schedule_main},
     {"report", report_main},
-    {"watch", watch_main},
     {"merge", merge_main},
     {"forecast", forecast_main},
     {"annotate", annotate_main},

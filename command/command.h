@@ -16,6 +16,14 @@
 
 typedef enum { COMMAND_SPLIT, COMMAND_LS, COMMAND_PLAN, COMMAND_ANNOTATE } Command;
 
+/* Options of plan, as they were written */
+typedef struct {
+    const char *machine, *threads, *batch, *dp, *optimizer, *recompute, *offload, *zero, *csv,
+        *microbatch_rows, *rank_stages;
+    SchedRows data;    /* --lengths and the like */
+    const char *words; /* model and options of the command that makes a program */
+} PlanText;
+
 typedef struct {
     Arena *arena;
     Strings model;
@@ -39,11 +47,7 @@ typedef struct {
     const Symbol *rows_vary; /* the range of the rows; NULL: none */
     const Graph *other; /* the model with the lengths of the first sample; NULL: this is it */
     Command command;
-    /* of plan: as they were written */
-    const char *machine, *threads, *batch, *dp, *optimizer, *recompute, *offload, *zero, *csv,
-        *microbatch_rows, *rank_stages;
-    SchedRows data;                 /* of plan: --lengths and the like */
-    const char *words;              /* model and options of the command that makes a program */
+    PlanText plan;
 } Options;
 
 /* Ends the process with EXIT_USAGE if something is wrong, and with 0 after --help and --version. */
@@ -105,7 +109,7 @@ typedef struct {
     size_t at; /* in what is read into */
 } ArgumentRow;
 typedef struct {
-    const char *name, *head, *tail; /* "ppsplit watch"; of its --help, around the options */
+    const char *name, *head, *tail; /* "ppsplit merge"; of its --help, around the options */
     const ArgumentRow *row;
     int n;
 } Arguments;
@@ -118,12 +122,11 @@ Strings read_arguments(const Arguments *a, void *of, uint32_t most, Arena *arena
     one_of(command, option, word, (const char *const[]){__VA_ARGS__},               \
            sizeof((const char *const[]){__VA_ARGS__}) / sizeof(char *))
 
-/* ---- merge.c, report.c, watch.c, ops.c, forecast.c ---- */
+/* ---- merge.c, report.c, ops.c, forecast.c ---- */
 /* argv[0] is the command's name; the exit status */
 
 int merge_main(int argc, char **argv);
 int report_main(int argc, char **argv);
-int watch_main(int argc, char **argv);
 int ops_main(int argc, char **argv);
 int forecast_main(int argc, char **argv);
 

@@ -25,11 +25,16 @@ typedef struct {
 
 // clang-format off
 static const ArgumentRow rows[] = {
-    {{"card", "h100|h200|b200|a100", 0, "the card (default h100); its rates are in partition/auto/cards.def"}, offsetof(Asked, card)},
+    {{"card", "h100|h200|b200|a100", 0,
+      "the card (default h100); its rates are in partition/auto/cards.def"}, offsetof(Asked, card)},
     {{"microbatches", "M", 0, "microbatches in a step (default 1)"}, offsetof(Asked, microbatches)},
-    {{"optimizer", "sgd|momentum|adam|adamw", 0, "the optimizer, whose states are read and written (default adamw)"}, offsetof(Asked, o.optimizer)},
-    {{"tf32", NULL, 0, "products in float32 on tensor cores, as the program's --tf32"}, offsetof(Asked, o.tf32)},
-    {{"longest", "N", 0, "how many of the longest launches to print (default 10)"}, offsetof(Asked, longest)},
+    {{"optimizer", "sgd|momentum|adam|adamw", 0,
+      "the optimizer, whose states are read and written (default adamw)"},
+     offsetof(Asked, o.optimizer)},
+    {{"tf32", NULL, 0,
+      "products in float32 on tensor cores, as the program's --tf32"}, offsetof(Asked, o.tf32)},
+    {{"longest", "N", 0,
+      "how many of the longest launches to print (default 10)"}, offsetof(Asked, longest)},
 };
 // clang-format on
 static const Arguments arguments = {

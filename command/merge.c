@@ -12,9 +12,15 @@ typedef struct {
 // clang-format off
 static const ArgumentRow rows[] = {
     {{"output", "FILE", 'o', "M.onnx, or model.safetensors"}, offsetof(MergeOptions, ask.target)},
-    {{"module", "PATH", 0, "the state_dict of this module, with names that begin behind PATH"}, offsetof(MergeOptions, ask.module)},
-    {{"shard-size", "BYTES", 0, "write several files of at most so many bytes (5G), and model.safetensors.index.json"}, offsetof(MergeOptions, shard_size)},
-    {{"states", "FILE.safetensors", 0, "also write the optimizer's states: exp_avg.NAME, ..., and step"}, offsetof(MergeOptions, ask.states)},
+    {{"module", "PATH", 0,
+      "the state_dict of this module, with names that begin behind PATH"},
+     offsetof(MergeOptions, ask.module)},
+    {{"shard-size", "BYTES", 0,
+      "write several files of at most so many bytes (5G), and model.safetensors.index.json"},
+     offsetof(MergeOptions, shard_size)},
+    {{"states", "FILE.safetensors", 0,
+      "also write the optimizer's states: exp_avg.NAME, ..., and step"},
+     offsetof(MergeOptions, ask.states)},
 };
 // clang-format on
 static const Arguments arguments = {

@@ -20,7 +20,6 @@ static const char usage[] =
     "  or:  ppsplit schedule NAME|FILE.csv [OPTION]...  generate, verify, simulate, draw a "
     "schedule\n"
     "  or:  ppsplit report OUT [LOG|TRACE]... -o FILE   draw a program and its runs on one page\n"
-    "  or:  ppsplit watch LOG [OPTION]...               follow a run in the terminal\n"
     "  or:  ppsplit forecast OUT [OPTION]...            the least time of its step on a GPU\n"
     "  or:  ppsplit merge OUT CHECKPOINT -o M.onnx      put trained weights back into the model\n"
     "  or:  ppsplit annotate [OPTION]... MODEL.onnx -o M.onnx\n"
@@ -179,37 +178,37 @@ static void set_parameters(Options *o, const char *arg)
 static void set_recompute(Options *o, const char *arg)
 {
     ONE_OF("ppsplit plan", "recompute", arg, "never", "cheap", "except-last", "always");
-    o->recompute = arg;
+    o->plan.recompute = arg;
 }
 
 static void set_offload(Options *o, const char *arg)
 {
     ONE_OF("ppsplit plan", "offload", arg, "never", "stash");
-    o->offload = arg;
+    o->plan.offload = arg;
 }
 
 static void set_zero(Options *o, const char *arg)
 {
     ONE_OF("ppsplit plan", "zero", arg, "0", "1", "2", "3");
-    o->zero = arg;
+    o->plan.zero = arg;
 }
 
 static void set_lengths(Options *o, const char *arg)
 {
     SchedError e;
-    if (sched_rows_add(&o->data, arg, &e))
+    if (sched_rows_add(&o->plan.data, arg, &e))
         bad_usage("ppsplit plan", "%s", e.text);
 }
 
 static void set_by_length(Options *o, const char *arg)
 {
-    o->data.by_length = row_count("by-length", arg);
+    o->plan.data.by_length = row_count("by-length", arg);
 }
 
 static void set_shuffle(Options *o, const char *arg)
 {
-    o->data.shuffle = sched_rows_seed(&o->data, arg);
-    if (!o->data.shuffle)
+    o->plan.data.shuffle = sched_rows_seed(&o->plan.data, arg);
+    if (!o->plan.data.shuffle)
         bad_usage("ppsplit plan", "--shuffle: '%s' is no seed", arg);
 }
 
@@ -249,64 +248,127 @@ typedef struct {
 // clang-format off
 static const OptionRow options[] = {
     {.is = {.help = "Where to cut:"}},
-    {{"split", "PATH:begin|end", 0, "cut before or after a module, a node or a value; several with commas; 'h.*:begin' cuts before each module that matches (repeatable)"}, LIST(partition.split), .planned = true},
-    {{"stages", "N", 0, "find the best N stages, by estimated times; keeps the points of --split"}, TEXT(automatic.stages), .planned = true},
-    {{"microbatches", "M", 0, "with --stages: make a step of M microbatches short (default: make the slowest stage fast)"}, TEXT(automatic.microbatches), .planned = true},
-    {{"schedule", "NAME", 0, "with --stages and --memory: count the memory of this schedule (default 1f1b), on --ranks"}, TEXT(automatic.schedule), .planned = true},
-    {{"ranks", "P", 0, "with --stages and --memory: ranks of the schedule (default: as many as stages)"}, TEXT(automatic.ranks), .planned = true},
-    {{"memory", "BYTES", 0, "with --stages: limit each rank's parameters, optimizer and stash (K, M, G, T: times 1024)"}, TEXT(automatic.memory), .planned = true},
-    {{"rates", "LIST|FILE", 0, "with --stages: what a rank does in a second: products=90e9,link=1e9 (ppsplit(1) lists all)"}, LIST(automatic.rates), .planned = true},
-    {{"costs", "TRACE", 0, "with --stages: use the times of a run, from its --trace"}, TEXT(automatic.costs), .planned = true},
-    {{"costs-split", "POINT", 0, "how the program of that run was cut, as with --split (repeatable)"}, LIST(partition.automatic.measured_split), .planned = true},
-    {{"multi-use", "[NAME=]transmit|replicate", 0, "send a parameter that several stages use from the first of them (default), or keep a copy in each"}, LIST(partition.multi_use)},
-    {{"chunk", "INPUT=DIM|replicate", 0, "the batch dimension of an input, or none (default: found in the model)"}, SET(chunk)},
-    {{"merge", "OUTPUT=DIM|sum|mean", 0, "how to join the microbatches' results of an output (default: its rows one after the other; without rows their mean)"}, LIST(partition.batch.merge)},
+    {{"split", "PATH:begin|end", 0,
+      "cut before or after a module, a node or a value; several with commas; 'h.*:begin' cuts "
+      "before each module that matches (repeatable)"}, LIST(partition.split), .planned = true},
+    {{"stages", "N", 0,
+      "find the best N stages, by estimated times; keeps the points of --split"},
+     TEXT(automatic.stages), .planned = true},
+    {{"microbatches", "M", 0,
+      "with --stages: make a step of M microbatches short (default: make the slowest stage fast)"},
+     TEXT(automatic.microbatches), .planned = true},
+    {{"schedule", "NAME", 0,
+      "with --stages and --memory: count the memory of this schedule (default 1f1b), on --ranks"},
+     TEXT(automatic.schedule), .planned = true},
+    {{"ranks", "P", 0,
+      "with --stages and --memory: ranks of the schedule (default: as many as stages)"},
+     TEXT(automatic.ranks), .planned = true},
+    {{"memory", "BYTES", 0,
+      "with --stages: limit each rank's parameters, optimizer and stash (K, M, G, T: times 1024)"},
+     TEXT(automatic.memory), .planned = true},
+    {{"rates", "LIST|FILE", 0,
+      "with --stages: what a rank does in a second: products=90e9,link=1e9 (ppsplit(1) lists all)"},
+     LIST(automatic.rates), .planned = true},
+    {{"costs", "TRACE", 0,
+      "with --stages: use the times of a run, from its --trace"},
+     TEXT(automatic.costs), .planned = true},
+    {{"costs-split", "POINT", 0,
+      "how the program of that run was cut, as with --split (repeatable)"},
+     LIST(partition.automatic.measured_split), .planned = true},
+    {{"multi-use", "[NAME=]transmit|replicate", 0,
+      "send a parameter that several stages use from the first of them (default), or keep a copy "
+      "in each"}, LIST(partition.multi_use)},
+    {{"chunk", "INPUT=DIM|replicate", 0,
+      "the batch dimension of an input, or none (default: found in the model)"}, SET(chunk)},
+    {{"merge", "OUTPUT=DIM|sum|mean", 0,
+      "how to join the microbatches' results of an output (default: its rows one after the other; "
+      "without rows their mean)"}, LIST(partition.batch.merge)},
     {.is = {.help = "Divide stages among members:"}},
-    {{"tensor", "T", 0, "run each stage on T ranks, which divide its parameters, products and activations"}, SET(tensor), .planned = true},
-    {{"sequence", "N", 0, "run each stage on N ranks, which have all its parameters and divide the sequences"}, SET(sequence), .planned = true},
-    {{"expert", "N", 0, "as --sequence, and divide the experts among them"}, SET(expert), .planned = true},
-    {{"chunks", "C|AXIS=C[,AXIS=C]", 0, "divide an axis (tensor, sequence, expert) into C chunks, T times a power of two (default T); programs with the same C have the same bits for every T"}, SET(chunks)},
-    {{"shard", "PATTERN=DIM[/GROUPS]|replicate", 0, "say along which dimension to divide parameters (default: as sends the fewest bytes; repeatable)"}, LIST(mesh.shard)},
-    {{"keep-parts", NULL, 0, "save memory: what members gather for a product is gathered once more in backward, not kept"}, TRUE(mesh.parts), .planned = true},
+    {{"tensor", "T", 0,
+      "run each stage on T ranks, which divide its parameters, products and activations"},
+     SET(tensor), .planned = true},
+    {{"sequence", "N", 0,
+      "run each stage on N ranks, which have all its parameters and divide the sequences"},
+     SET(sequence), .planned = true},
+    {{"expert", "N", 0,
+      "as --sequence, and divide the experts among them"}, SET(expert), .planned = true},
+    {{"chunks", "C|AXIS=C[,AXIS=C]", 0,
+      "divide an axis (tensor, sequence, expert) into C chunks, T times a power of two (default "
+      "T); programs with the same C have the same bits for every T"}, SET(chunks)},
+    {{"shard", "PATTERN=DIM[/GROUPS]|replicate", 0,
+      "say along which dimension to divide parameters (default: as sends the fewest bytes; "
+      "repeatable)"}, LIST(mesh.shard)},
+    {{"keep-parts", NULL, 0,
+      "save memory: what members gather for a product is gathered once more in backward, not kept"},
+     TRUE(mesh.parts), .planned = true},
     {.is = {.help = "Training:"}},
-    {{"loss", "mse|l1|cross_entropy[:AXIS]|nll[:AXIS]|bce_with_logits|output:NAME|model:FILE.onnx", 0, "the loss; adds an input `target'; without a loss the program only infers"}, SET(loss)},
+    {{"loss",
+      "mse|l1|cross_entropy[:AXIS]|nll[:AXIS]|bce_with_logits|output:NAME|model:FILE.onnx", 0,
+      "the loss; adds an input `target'; without a loss the program only infers"}, SET(loss)},
     {{"loss-reduction", "mean|sum", 0, "over the whole minibatch (default mean)"}, SET(reduction)},
-    {{"loss-over", "microbatch|minibatch[=ROWS]", 0, "minibatch: compute the loss once a step, from the outputs of all microbatches, for ROWS rows (default: the model's)"}, SET(loss_over)},
+    {{"loss-over", "microbatch|minibatch[=ROWS]", 0,
+      "minibatch: compute the loss once a step, from the outputs of all microbatches, for ROWS "
+      "rows (default: the model's)"}, SET(loss_over)},
     {{"freeze", "PATTERN", 0, "parameters that do not train (repeatable)"}, LIST(import.freeze)},
-    {{"train", "PATTERN", 0, "parameters that train in spite of --freeze (repeatable)"}, LIST(import.train)},
-    {{"dropout", "as-written|train", 0, "a Dropout without a training mode, as in PyTorch's attention: never drop, or always in training (default: as the model's other Dropouts)"}, SET(dropout)},
-    {{"stop-gradient", "NAME", 0, "send no gradient back through this value, or this node's results, as detach() does; * and ? are allowed (repeatable)"}, LIST(import.stop)},
+    {{"train", "PATTERN", 0,
+      "parameters that train in spite of --freeze (repeatable)"}, LIST(import.train)},
+    {{"dropout", "as-written|train", 0,
+      "a Dropout without a training mode, as in PyTorch's attention: never drop, or always in "
+      "training (default: as the model's other Dropouts)"}, SET(dropout)},
+    {{"stop-gradient", "NAME", 0,
+      "send no gradient back through this value, or this node's results, as detach() does; * and ? "
+      "are allowed (repeatable)"}, LIST(import.stop)},
     {.is = {.help = "The model:"}},
-    {{"bind", "NAME=N", 0, "the size of a symbolic dimension in one microbatch, or the value of an input with one element; NAME=1..N: any size up to N, each microbatch its own; NAME=4*OTHER: a multiple of what OTHER is bound to (repeatable)"}, LIST(import.bind)},
+    {{"bind", "NAME=N", 0,
+      "the size of a symbolic dimension in one microbatch, or the value of an input with one "
+      "element; NAME=1..N: any size up to N, each microbatch its own; NAME=4*OTHER: a multiple of "
+      "what OTHER is bound to (repeatable)"}, LIST(import.bind)},
     {{"rows", "N", 0, "rows of a microbatch (default: the model's)"}, SET(rows), .planned = true},
-    {{"dtype", "f32|bf16|f16", 0, "compute products in this type; parameters and sums stay f32 (default: the model's)"}, SET(dtype)},
-    {{"ops", "FILE", 0, "a table of your own operations and their C functions, see docs/custom.md (repeatable)"}, LIST(ops)},
-    {{"params-from", "[MODULE=]FILE", 0, "take the parameters of the model, or of a module, from FILE.safetensors or its index .json (repeatable)"}, LIST(import.params_from)},
+    {{"dtype", "f32|bf16|f16", 0,
+      "compute products in this type; parameters and sums stay f32 (default: the model's)"},
+     SET(dtype)},
+    {{"ops", "FILE", 0,
+      "a table of your own operations and their C functions, see docs/custom.md (repeatable)"},
+     LIST(ops)},
+    {{"params-from", "[MODULE=]FILE", 0,
+      "take the parameters of the model, or of a module, from FILE.safetensors or its index .json "
+      "(repeatable)"}, LIST(import.params_from)},
     {{"limit", "WHAT=N", 0, "raise a limit: bytes, messages, depth, nodes, unpacked"}, SET(limit)},
     {.is = {.help = "Output:"}},
     {{"output", "DIR", 'o', "the folder to write"}, TEXT(codegen.dir), .planned = true},
-    {{"target", "cpu|cuda", 0, "what the stages run on: stageN.c, stageN.cu, or both (repeatable; default cpu)"}, SET(target)},
-    {{"params", "copy|link|none", 0, "copy the weights (default), refer to the model's files, or write none: the program then begins with --init, --params or --resume"}, SET(params)},
-    {{"profile", NULL, 0, "make a program for CPUs that times each step of its code; its --trace has the model's nodes, for --costs"}, TRUE(codegen.profile)},
-    {{"dump", "PASS", 0, "print the graph after import, loss, autocast, partition, autodiff, stash, divide, or all"}, TEXT(dump), .planned = true},
+    {{"target", "cpu|cuda", 0,
+      "what the stages run on: stageN.c, stageN.cu, or both (repeatable; default cpu)"},
+     SET(target)},
+    {{"params", "copy|link|none", 0,
+      "copy the weights (default), refer to the model's files, or write none: the program then "
+      "begins with --init, --params or --resume"}, SET(params)},
+    {{"profile", NULL, 0,
+      "make a program for CPUs that times each step of its code; its --trace has the model's "
+      "nodes, for --costs"}, TRUE(codegen.profile)},
+    {{"dump", "PASS", 0,
+      "print the graph after import, loss, autocast, partition, autodiff, stash, divide, or all"},
+     TEXT(dump), .planned = true},
     {{"quiet", NULL, 'q', "no report on standard output"}, TRUE(quiet)},
-    {{"help", NULL, 'h', "this text; `ppsplit help COMMAND' explains a command"}, .how = SET_BY, .set = show_help},
+    {{"help", NULL, 'h',
+      "this text; `ppsplit help COMMAND' explains a command"}, .how = SET_BY, .set = show_help},
     {{"version", NULL, 0, "the version and the licence"}, .how = SET_BY, .set = show_version},
     {{"parameters", NULL, 0, NULL}, SET(parameters), OF_LS},
-    {{"machine", "FILE", 0, NULL}, TEXT(machine), .of = OF_PLAN, .planned = true},
-    {{"threads", "N", 0, NULL}, TEXT(threads), .of = OF_PLAN | RUN_TOO, .planned = true},
-    {{"batch", "ROWS", 0, NULL}, TEXT(batch), .of = OF_PLAN | RUN_TOO, .planned = true},
-    {{"dp", "N", 0, NULL}, TEXT(dp), .of = OF_PLAN | RUN_TOO, .planned = true},
-    {{"optimizer", "NAME", 0, NULL}, TEXT(optimizer), .of = OF_PLAN | RUN_TOO, .planned = true},
-    {{"recompute", "never|cheap|except-last|always", 0, NULL}, SET(recompute), OF_PLAN | RUN_TOO, true},
+    {{"machine", "FILE", 0, NULL}, TEXT(plan.machine), .of = OF_PLAN, .planned = true},
+    {{"threads", "N", 0, NULL}, TEXT(plan.threads), .of = OF_PLAN | RUN_TOO, .planned = true},
+    {{"batch", "ROWS", 0, NULL}, TEXT(plan.batch), .of = OF_PLAN | RUN_TOO, .planned = true},
+    {{"dp", "N", 0, NULL}, TEXT(plan.dp), .of = OF_PLAN | RUN_TOO, .planned = true},
+    {{"optimizer", "NAME", 0, NULL},
+     TEXT(plan.optimizer), .of = OF_PLAN | RUN_TOO, .planned = true},
+    {{"recompute", "never|cheap|except-last|always", 0, NULL},
+     SET(recompute), OF_PLAN | RUN_TOO, true},
     {{"offload", "never|stash", 0, NULL}, SET(offload), OF_PLAN | RUN_TOO, true},
-    {{"rank-stages", "N", 0, NULL}, TEXT(rank_stages), .of = OF_PLAN, .planned = true},
-    {{"microbatch-rows", "N", 0, NULL}, TEXT(microbatch_rows), .of = OF_PLAN, .planned = true},
+    {{"rank-stages", "N", 0, NULL}, TEXT(plan.rank_stages), .of = OF_PLAN, .planned = true},
+    {{"microbatch-rows", "N", 0, NULL}, TEXT(plan.microbatch_rows), .of = OF_PLAN, .planned = true},
     {{"zero", "0|1|2|3", 0, NULL}, SET(zero), OF_PLAN | RUN_TOO, true},
     {{"lengths", "NAME=FILE.npy", 0, NULL}, SET(lengths), OF_PLAN | RUN_TOO, true},
     {{"by-length", "STEPS", 0, NULL}, SET(by_length), OF_PLAN | RUN_TOO, true},
     {{"shuffle", "SEED", 0, NULL}, SET(shuffle), OF_PLAN | RUN_TOO, true},
-    {{"csv", "FILE", 0, NULL}, TEXT(csv), .of = OF_PLAN, .planned = true},
+    {{"csv", "FILE", 0, NULL}, TEXT(plan.csv), .of = OF_PLAN, .planned = true},
     {{"check", NULL, 0, NULL}, TRUE(check), .of = OF_ANNOTATE},
     {{"verbose", NULL, 'v', NULL}, TRUE(verbose), .of = OF_ANNOTATE},
 };
@@ -359,7 +421,7 @@ static void note_word(Options *o, int option, const char *arg)
     else
         more = arena_printf(o->arena, "--%s%s%s", options[option].is.name, arg ? " " : "",
                             arg ? shell_word(o->arena, arg) : "");
-    o->words = o->words ? arena_printf(o->arena, "%s %s", o->words, more) : more;
+    o->plan.words = o->plan.words ? arena_printf(o->arena, "%s %s", o->plan.words, more) : more;
 }
 
 /* Who takes an option that this command has not; NULL: nobody. */

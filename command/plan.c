@@ -69,10 +69,10 @@ const char plan_usage[] =
 void plan_check(Options *o)
 {
     static const char command[] = "ppsplit plan";
-    if (!o->batch)
+    if (!o->plan.batch)
         bad_usage(command, "missing option: --batch=ROWS, the rows of a step");
-    if (!o->optimizer)
-        o->optimizer = "sgd";
+    if (!o->plan.optimizer)
+        o->plan.optimizer = "sgd";
     if (!o->loss.loss) {
         static const char any[] = "mse";
         fprintf(stderr,
@@ -81,14 +81,15 @@ void plan_check(Options *o)
                 any);
         o->loss.loss = any;
         o->import.training = true;
-        o->words = arena_printf(o->arena, "%s --loss %s", o->words, any);
+        o->plan.words = arena_printf(o->arena, "%s --loss %s", o->plan.words, any);
     }
     if (o->loss.whole)
         bad_usage(
             command,
             "--loss-over minibatch allows only gpipe, so there is nothing to plan; use --stages");
-    if (!o->data.n && (o->data.by_length || o->data.shuffle))
-        bad_usage(command, "--%s needs --lengths", o->data.by_length ? "by-length" : "shuffle");
+    const SchedRows *data = &o->plan.data;
+    if (!data->n && (data->by_length || data->shuffle))
+        bad_usage(command, "--%s needs --lengths", data->by_length ? "by-length" : "shuffle");
     if (o->dump)
         bad_usage(command, "--dump is for a split, not for a plan");
 }
@@ -109,7 +110,7 @@ static int default_threads(int ranks)
 static void on_card(Options *o)
 {
     if (!o->codegen.cuda)
-        o->words = arena_printf(o->arena, "%s --target cuda", o->words);
+        o->plan.words = arena_printf(o->arena, "%s --target cuda", o->plan.words);
     o->codegen.cuda = true;
 }
 
@@ -118,8 +119,8 @@ PlanOptions plan_options(Options *o)
     AutoOptions *automatic = &o->partition.automatic;
     const AutoText t = o->automatic;
     Machine m = {.rates = rates_builtin()};
-    if (o->machine)
-        m = machine_read(o->machine, o->arena);
+    if (o->plan.machine)
+        m = machine_read(o->plan.machine, o->arena);
     if (m.card)
         on_card(o);
     automatic->rates = m.rates;
@@ -132,27 +133,27 @@ PlanOptions plan_options(Options *o)
     PlanOptions p = {.arena = o->arena,
                      .partition = &o->partition,
                      .ranks = t.ranks ? number("ranks", t.ranks) : m.ranks,
-                     .threads = o->threads ? number("threads", o->threads) : m.threads,
+                     .threads = o->plan.threads ? number("threads", o->plan.threads) : m.threads,
                      .memory = t.memory ? given_bytes("memory", t.memory) : m.memory,
-                     .batch = number("batch", o->batch),
+                     .batch = number("batch", o->plan.batch),
                      .whole = t.costs != NULL,
-                     .optimizer = o->optimizer,
+                     .optimizer = o->plan.optimizer,
                      .device = m.card || (o->codegen.cuda && !o->codegen.cpu),
                      .network = m.network,
                      .card = t.costs ? NULL : m.card,
                      .stages = number("stages", t.stages),
                      .microbatches = number("microbatches", t.microbatches),
-                     .rows = number("microbatch-rows", o->microbatch_rows),
-                     .each = number("rank-stages", o->rank_stages),
-                     .dp = number("dp", o->dp),
+                     .rows = number("microbatch-rows", o->plan.microbatch_rows),
+                     .each = number("rank-stages", o->plan.rank_stages),
+                     .dp = number("dp", o->plan.dp),
                      .schedule = t.schedule,
-                     .recompute = o->recompute,
-                     .offload = o->offload,
-                     .zero = o->zero ? (int)strtol(o->zero, NULL, 10) : -1,
-                     .csv = o->csv,
+                     .recompute = o->plan.recompute,
+                     .offload = o->plan.offload,
+                     .zero = o->plan.zero ? (int)strtol(o->plan.zero, NULL, 10) : -1,
+                     .csv = o->plan.csv,
                      .ranges = &o->lengths,
-                     .data = &o->data,
-                     .words = o->words,
+                     .data = &o->plan.data,
+                     .words = o->plan.words,
                      .out = o->codegen.dir ? o->codegen.dir : "out"};
     if (!p.ranks) {
         diag_hint("give --ranks N, or a line `ranks = N' in the file of --machine");

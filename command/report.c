@@ -12,7 +12,9 @@ typedef struct {
 // clang-format off
 static const ArgumentRow rows[] = {
     {{"output", "FILE", 'o', "the page; - is standard output"}, offsetof(Asked, o.target)},
-    {{"follow", "SECONDS", 0, "write it again every so many seconds while the run goes on; the browser loads it again"}, offsetof(Asked, follow)},
+    {{"follow", "SECONDS", 0,
+      "write it again every so many seconds while the run goes on; the browser loads it again"},
+     offsetof(Asked, follow)},
     {{"svg", "DIR", 0, "write its figures as files too"}, offsetof(Asked, o.svg)},
 };
 // clang-format on
@@ -24,8 +26,8 @@ static const Arguments arguments = {
     "OUT is the folder that ppsplit wrote.  Its modules, stages and messages are drawn as in\n"
     "OUT/pipe.html.  LOG.json is from --log-json: it adds loss, gradient norm, throughput,\n"
     "learning rate and planned memory.  TRACE.json is from --trace: it adds the measured step\n"
-    "beside the simulated one, idle time, memory over the step, and other schedules.  Give\n"
-    "several of either, in any order.\n",
+    "beside the simulated one, idle time and memory over the step.  Give several of either, in\n"
+    "any order.\n",
     "Example:\n"
     "  ppsplit report out log.json trace.json -o report.html\n",
     rows, sizeof rows / sizeof *rows};

@@ -11,7 +11,6 @@
  *     node = 8                # ranks that the fast link joins; others are reached over
  *     network = 45e9          # this, in bytes/s of each rank, and
  *     network-latency = 5e-6  # seconds of a message
- *     peak = 989e12           # FLOP/s of each as its maker says, for `ppsplit watch'
  */
 #include <stdlib.h>
 #include <string.h>
@@ -47,8 +46,7 @@ static NORETURN void unknown(const Reader *r, const char *name)
 {
     enum { MOST = 64 };
     const char *names[MOST] = {"ranks", "threads", "memory",  "latency",
-                               "card",  "node",    "network", "network-latency", "peak",
-                               "efficiency"},
+                               "card",  "node",    "network", "network-latency", "efficiency"},
                *what;
     size_t n = 10;
     for (int i = 0; rates_name(i, &what); i++)
@@ -99,8 +97,6 @@ static void read_one(Reader *r, const char *name, const char *text)
         rate = &r->m->network.link;
     else if (!strcmp(name, "network-latency"))
         rate = &r->m->network.latency;
-    else if (!strcmp(name, "peak"))
-        rate = &r->m->peak;
     else if (!strcmp(name, "efficiency"))
         rate = &r->m->efficiency;
     if (!rate && !count && strcmp(name, "memory") && strcmp(name, "latency") &&

@@ -40,7 +40,6 @@ typedef struct {
     Rates rates;    /* the card's, or built in, where it does not say others */
     const Card *card; /* NULL: none */
     Network network;
-    double peak; /* FLOP/s that a rank's maker says; 0: not said */
     double efficiency; /* of the card's rates, which have it in them; 0: not said */
 } Machine;
 /* Fatal, with the line, where it is no such file: unknown names, numbers that are none, names said

@@ -1,5 +1,5 @@
 /*
- * figures.c - figures of numbers: curves, memory of ranks over a step, bars of stages.
+ * figures.c - figures of numbers: curves, memory of ranks over a step.
  *
  * In: numbers.  Out: SVG by itself.  No text is placed where another can be: each label has a row,
  * or a column, of its own, as wide as svg.c says that it is.
@@ -64,15 +64,12 @@ static const char *mark_text(Arena *a, double v, double step)
 enum { WIDTH = 480, PLOT = 190, LEFT = 62, RIGHT = 14, TOP = 30 };
 
 typedef struct {
-    const Axes *axes;
     Range x, y;
-    double left, to_right; /* logarithms, where x doubles */
 } Scale;
 
 static double at_x(const Scale *s, double x)
 {
-    double v = s->axes->doubling ? log2(x) : x;
-    return LEFT + (v - s->left) * s->to_right;
+    return LEFT + (WIDTH - LEFT - RIGHT) * (x - s->x.least) / (s->x.most - s->x.least);
 }
 
 static double at_y(const Scale *s, double y)
@@ -85,8 +82,7 @@ static bool find_scale(Scale *s, uint32_t n, const Curve *c)
     double x[2] = {HUGE_VAL, -HUGE_VAL}, y[2] = {HUGE_VAL, -HUGE_VAL};
     for (uint32_t k = 0; k < n; k++)
         for (uint32_t i = 0; i < c[k].n; i++)
-            if (isfinite(c[k].at[i]) && isfinite(c[k].value[i]) &&
-                (!s->axes->doubling || c[k].at[i] > 0)) {
+            if (isfinite(c[k].at[i]) && isfinite(c[k].value[i])) {
                 x[0] = fmin(x[0], c[k].at[i]);
                 x[1] = fmax(x[1], c[k].at[i]);
                 y[0] = fmin(y[0], c[k].value[i]);
@@ -97,9 +93,6 @@ static bool find_scale(Scale *s, uint32_t n, const Curve *c)
     s->y = marked(y[0], y[1]);
     double span = x[1] > x[0] ? x[1] - x[0] : 1;
     s->x = (Range){x[0], x[0] + span, round_step(span)};
-    double right = s->axes->doubling ? log2(s->x.most) : s->x.most;
-    s->left = s->axes->doubling ? log2(s->x.least) : s->x.least;
-    s->to_right = (WIDTH - LEFT - RIGHT) / (right - s->left);
     return true;
 }
 
@@ -115,10 +108,9 @@ static void draw_grid(Arena *a, const Scale *s, Text *out)
         text_add(out, "<text x=\"%d\" y=\"%.1f\" text-anchor=\"end\">%s</text>\n", LEFT - 7,
                  at_y(s, s->y.least + k * s->y.step) + 4,
                  mark_text(a, s->y.least + k * s->y.step, s->y.step));
-    double from = s->axes->doubling ? s->x.least : ceil(s->x.least / s->x.step - 1e-9) * s->x.step;
     double end = -HUGE_VAL; /* of the last text */
-    for (double v = from; v <= s->x.most * (1 + 1e-12);
-         v = s->axes->doubling ? 2 * v : v + s->x.step) {
+    for (double v = ceil(s->x.least / s->x.step - 1e-9) * s->x.step; v <= s->x.most * (1 + 1e-12);
+         v += s->x.step) {
         const char *text = mark_text(a, v, s->x.step < 1 ? s->x.step : 1);
         double wide = text_width(text, SMALL), x = at_x(s, v);
         if (x - wide / 2 < end || x + wide / 2 > WIDTH)
@@ -194,16 +186,16 @@ static uint32_t draw_names(Arena *a, uint32_t n, const Curve *c, double top, Tex
     return rows;
 }
 
-const char *draw_curves(Arena *a, uint32_t n, const Curve *curve, const Axes *axes)
+const char *draw_curves(Arena *a, uint32_t n, const Curve *curve, const char *x, const char *y)
 {
-    Scale s = {.axes = axes};
+    Scale s;
     bool any = find_scale(&s, n, curve);
     double base = TOP + PLOT, names = base + 2.0 * ROW + 22;
     uint32_t rows = n > 1 ? draw_names(a, n, curve, 0, NULL) : 0;
     Text svg = svg_begin(a, WIDTH, rows ? names + ROW * (double)rows - 8 : base + 2.0 * ROW + 8,
-                          html_text(a, arena_printf(a, "%s by %s", axes->y, axes->x))),
+                         html_text(a, arena_printf(a, "%s by %s", y, x))),
          *out = &svg;
-    text_add(out, "<text x=\"4\" y=\"15\" font-weight=\"bold\">%s</text>\n", html_text(a, axes->y));
+    text_add(out, "<text x=\"4\" y=\"15\" font-weight=\"bold\">%s</text>\n", html_text(a, y));
     if (any) {
         draw_grid(a, &s, out);
         for (uint32_t k = 0; k < n; k++)
@@ -214,7 +206,7 @@ const char *draw_curves(Arena *a, uint32_t n, const Curve *curve, const Axes *ax
     text_add(out,
              "<g class=\"soft\" fill=\"currentColor\"><text x=\"%d\" y=\"%.0f\" "
              "text-anchor=\"middle\" font-size=\"%d\">%s</text></g>\n",
-             (LEFT + WIDTH - RIGHT) / 2, base + 2 * ROW, SMALL, html_text(a, axes->x));
+             (LEFT + WIDTH - RIGHT) / 2, base + 2 * ROW, SMALL, html_text(a, x));
     if (rows)
         draw_names(a, n, curve, names, out);
     return svg_end(out);
@@ -281,64 +273,5 @@ const char *draw_lanes(Arena *a, uint32_t n, const Lane *lane, double whole, con
     text_add(out, "</g>\n");
     for (uint32_t r = 0; r < n; r++)
         draw_lane(a, &lane[r], r, LANE_GAP + r * (double)(LANE + LANE_GAP), whole, most, out);
-    return svg_end(out);
-}
-
-/* ---- the balance of stages ---- */
-
-enum { BAR_ROW = 36, BAR_LEFT = 170, BAR_TOP = 40, TEXT_ROOM = 66, PANEL_GAP = 18 };
-
-static void draw_panel(const Quantity *q, uint32_t stages, double x, double bar, Text *out)
-{
-    double most = 0, sum = 0;
-    uint32_t n = 0;
-    for (uint32_t t = 0; t < stages; t++)
-        if (isfinite(q->value[t])) {
-            most = fmax(most, q->value[t]);
-            sum += q->value[t];
-            n++;
-        }
-    text_add(out, "<text x=\"%.1f\" y=\"16\" font-weight=\"bold\" font-size=\"%d\">%s</text>\n", x,
-             SMALL, q->name);
-    for (uint32_t t = 0; t < stages; t++) {
-        double y = BAR_TOP + BAR_ROW * t, wide = most > 0 ? bar * q->value[t] / most : 0;
-        if (!isfinite(q->value[t]))
-            continue;
-        if (wide > 0)
-            text_add(out,
-                     "<g class=\"c%u\" fill=\"currentColor\"><rect x=\"%.1f\" y=\"%.1f\" "
-                     "width=\"%.1f\" height=\"16\" rx=\"2\" fill-opacity=\"0.85\"/></g>",
-                     t % PAGE_COLOURS, x, y, fmax(wide, 1));
-        text_add(out, "<text x=\"%.1f\" y=\"%.1f\" font-size=\"%d\">%s</text>\n",
-                 x + (wide > 0 ? fmax(wide, 1) + 5 : 0), y + 12.5, SMALL, q->text[t]);
-    }
-    if (sum > 0)
-        text_add(out,
-                 "<g class=\"soft\" fill=\"currentColor\"><text x=\"%.1f\" y=\"%.1f\" "
-                 "font-size=\"%d\">%.2f</text></g>\n",
-                 x, BAR_TOP + BAR_ROW * (double)stages + 10, SMALL, most / (sum / n));
-}
-
-const char *draw_balance(Arena *a, uint32_t stages, const char *const *label, uint32_t n,
-                         const Quantity *quantity)
-{
-    enum { WHOLE = 1000 };
-    double panel = (WHOLE - BAR_LEFT) / (double)n, base = BAR_TOP + BAR_ROW * (double)stages;
-    Text svg = svg_begin(a, WHOLE, base + 22, "balance of the stages"), *out = &svg;
-    for (uint32_t t = 0; t < stages; t++) {
-        double y = BAR_TOP + BAR_ROW * (double)t;
-        text_add(out,
-                 "<text x=\"4\" y=\"%.1f\" font-weight=\"bold\">stage %u</text><g class=\"soft\" "
-                 "fill=\"currentColor\"><text x=\"4\" y=\"%.1f\" font-size=\"%d\">%s</text></g>\n",
-                 y + 9, t, y + 23, SMALL,
-                 label && label[t] ? html_text(a, text_shortened(a, label[t], SMALL, BAR_LEFT - 20))
-                                   : "");
-    }
-    text_add(out,
-             "<g class=\"soft\" fill=\"currentColor\"><text x=\"4\" y=\"%.1f\" "
-             "font-size=\"%d\">most over mean</text></g>\n",
-             base + 10, SMALL);
-    for (uint32_t k = 0; k < n; k++)
-        draw_panel(&quantity[k], stages, BAR_LEFT + panel * k, panel - TEXT_ROOM - PANEL_GAP, out);
     return svg_end(out);
 }

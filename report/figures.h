@@ -32,7 +32,7 @@ const char *numbered(Arena *a, const char *name, uint32_t k);
 /* An entry of the list of facts at the top of the page */
 void put_fact(Text *t, const char *name, const char *value);
 
-/* ---- figures.c: lines over one another, memory of ranks, bars of stages ---- */
+/* ---- figures.c: lines over one another, memory of ranks ---- */
 
 typedef struct {
     const char *label;
@@ -40,12 +40,8 @@ typedef struct {
     double *at, *value; /* a value that is NAN: a gap */
     bool dots;          /* a dot at each point, where these are few */
 } Curve;
-/* x and y: of the axes, with their units; doubling: x by its logarithm */
-typedef struct {
-    const char *x, *y;
-    bool doubling;
-} Axes;
-const char *draw_curves(Arena *a, uint32_t n, const Curve *curve, const Axes *axes);
+/* x, y: of the axes, with their units */
+const char *draw_curves(Arena *a, uint32_t n, const Curve *curve, const char *x, const char *y);
 
 /* A rank's bytes over the step, each held until the next point; planned: at most, -1: unknown */
 typedef struct {
@@ -56,19 +52,20 @@ typedef struct {
 /* whole: of the time axis, whose name is x */
 const char *draw_lanes(Arena *a, uint32_t n, const Lane *lane, double whole, const char *x);
 
-/* A bar for each stage */
+/* ---- table.c: numbers of the stages beside one another ---- */
+
 typedef struct {
     const char *name;
     double *value;     /* per stage */
     const char **text; /* per stage */
 } Quantity;
-/* label: of each stage, or NULL */
-const char *draw_balance(Arena *a, uint32_t stages, const char *const *label, uint32_t n,
-                         const Quantity *quantity);
+/* A row for each stage, and below how far each quantity is from even; label: of each stage, or
+ * NULL. */
+void put_balance(Text *t, uint32_t stages, const char *const *label, uint32_t n,
+                 const Quantity *quantity);
 
 /* ---- drawing.c: the modules in their stages ---- */
 
-/* width, height: of the drawing, in pixels.  NULL: there are too many modules. */
-const char *draw_modules(Arena *a, const Pipe *p, double *width, double *height);
+const char *draw_modules(Arena *a, const Pipe *p); /* NULL: there are too many of them */
 
 #endif

@@ -22,12 +22,6 @@ typedef struct {
 static int place_member(void *of, Json *j, const char *key)
 {
     Line *l = of;
-    if (!strcmp(key, "operations")) {
-        double n = 0;
-        int bad = json_number(j, &n);
-        l->log->operations += n;
-        return bad;
-    }
     return !strcmp(key, "memory")        ? json_number(j, &l->place.memory)
            : !strcmp(key, "activations") ? json_number(j, &l->place.activations)
                                          : json_skip(j);
@@ -62,32 +56,25 @@ static int config_member(void *of, Json *j, const char *key)
     char text[128];
     if (!strcmp(key, "places")) {
         l->log->place.n = 0; /* a resumed run may have other ranks */
-        l->log->operations = 0;
         return json_elements(j, place, l);
     }
     if (!strcmp(key, "numbers"))
         return json_members(j, number_member, l);
     if (!strcmp(key, "steps"))
         return json_number(j, &l->log->steps);
-    if (!strcmp(key, "stages"))
-        return json_number(j, &l->log->stages);
-    const char **to = !strcmp(key, "schedule") ? &l->log->schedule
-                      : !strcmp(key, "model")  ? &l->log->model
-                                               : NULL;
-    if (!to || json_peek(j) != '"')
+    if (strcmp(key, "schedule") || json_peek(j) != '"')
         return json_skip(j);
     if (json_word(j, text, sizeof text))
         return -1;
-    *to = arena_strdup(l->a, text);
+    l->log->schedule = arena_strdup(l->a, text);
     return 0;
 }
 
 static int member(void *of, Json *j, const char *key)
 {
     static const char *const column[LOG_COLUMNS] = {
-        [LOG_LOSS] = "loss",    [LOG_NORM] = "grad_norm",  [LOG_TOKENS] = "tokens_per_second",
-        [LOG_LR] = "lr",        [LOG_SECONDS] = "seconds", [LOG_EVAL] = "eval_loss",
-        [LOG_BUBBLE] = "bubble"};
+        [LOG_LOSS] = "loss", [LOG_NORM] = "grad_norm",  [LOG_TOKENS] = "tokens_per_second",
+        [LOG_LR] = "lr",     [LOG_SECONDS] = "seconds", [LOG_EVAL] = "eval_loss"};
     Line *l = of;
     if (!strcmp(key, "config"))
         return json_members(j, config_member, l);
@@ -103,7 +90,7 @@ static int member(void *of, Json *j, const char *key)
 static bool read_line(Arena *a, Json *j, RunLog *log)
 {
     const double none = (double)NAN;
-    Line l = {a, log, {-1, -1}, {none, {none, none, none, none, none, none, none}}, none};
+    Line l = {a, log, {-1, -1}, {none, {none, none, none, none, none, none}}, none};
     if (json_members(j, member, &l))
         return false;
     json_space(j);

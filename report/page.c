@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "autodiff/export/merge_mark.h"
 #include "base/file/replace.h"
 #include "marks.h"
 #include "page.h"
@@ -26,20 +27,9 @@ static void put_file(const char *path, const char *text, size_t n)
 }
 
 /* A page may take the place of a page: nothing else that happens to have its name. */
-static void spare_all_else(const char *path)
+static bool is_page(PbSpan file, const char *start)
 {
-    static const char start[] = "<!DOCTYPE html";
-    char found[sizeof start] = "";
-    struct stat st;
-    FILE *f = stat(path, &st) || !S_ISREG(st.st_mode) || !st.st_size ? NULL : fopen(path, "rb");
-    if (!f)
-        return;
-    bool page = fread(found, 1, sizeof start - 1, f) == sizeof start - 1 && !strcmp(found, start);
-    fclose(f);
-    if (page)
-        return;
-    diag_hint("give another name with -o, or remove the file first");
-    diag_fatal(EXIT_IO, WHERE_FILE(path), "exists and is not a report");
+    return (size_t)(file.end - file.at) >= strlen(start) && !memcmp(file.at, start, strlen(start));
 }
 
 /* ---- reading ---- */
@@ -193,7 +183,7 @@ void report_page(void *options)
     ReportOptions *o = options;
     Page page = {.a = o->arena, .o = o, .text = {.a = o->arena}}, *p = &page;
     if (strcmp(o->target, "-"))
-        spare_all_else(o->target);
+        spare_others(o->target, is_page, "<!DOCTYPE html", "a report");
     Template t = read_template(p);
     for (uint32_t i = 0; i < o->run.n; i++)
         if (is_trace(o->run.at[i]))
@@ -208,7 +198,6 @@ void report_page(void *options)
         text_add(&p->text, "%.*s", (int)(t.runs - t.facts), t.facts);
         put_schedules(p);
         put_memory(p);
-        put_microbatches(p);
         put_training(p);
         text_add(&p->text, "%s", t.end);
         text = text_all(&p->text);

@@ -12,7 +12,7 @@
 /* ---- log.c: a file of --log-json ---- */
 
 /* What the line of a step says; NAN where it does not.  In the log's units. */
-enum { LOG_LOSS, LOG_NORM, LOG_TOKENS, LOG_LR, LOG_SECONDS, LOG_EVAL, LOG_BUBBLE, LOG_COLUMNS };
+enum { LOG_LOSS, LOG_NORM, LOG_TOKENS, LOG_LR, LOG_SECONDS, LOG_EVAL, LOG_COLUMNS };
 typedef struct {
     double step, value[LOG_COLUMNS];
 } LogStep;
@@ -24,8 +24,7 @@ typedef struct {
     const char *path, *schedule; /* schedule NULL: the log does not say */
     VEC(LogPlace) place;         /* by rank */
     double batch;                /* rows of a step; NAN: the log does not say */
-    const char *model; /* NULL: not said; steps: NAN */
-    double steps, stages, operations; /* of a step, of all ranks, without what is computed again */
+    double steps;                /* of the whole run; NAN: the log does not say */
     VEC(LogStep) step;
     VEC(LogStep) eval; /* LOG_EVAL: the loss of rows that do not train, after so many steps */
 } RunLog;
@@ -57,7 +56,6 @@ typedef struct {
 /* ---- runs.c: what traces say ---- */
 void put_schedules(Page *p);
 void put_memory(Page *p);
-void put_microbatches(Page *p);
 
 /* ---- training.c: what logs say ---- */
 void rows_for_tokens(Page *p);

@@ -57,38 +57,28 @@ static const char *const style =
     "}\n"
     "h2, h3, h2 + p:has(+ figure, + .pair), figcaption, tr:first-child { break-after: avoid }\n"
     "figure > div, .scroll { overflow: visible } figure svg { max-height: 222mm; width: auto }\n"
-    ".short svg { max-height: 160mm }\n"
-    /* a drawing as tall as a page comes last, on one of its own, its words beside it */
-    ".tall { display: flex; flex-direction: column } .tall > #model { order: 1 }\n"
-    ".narrow { display: grid; grid-template-columns: minmax(0, max-content) minmax(50mm, 1fr); "
-    "column-gap: 6mm } .narrow figcaption { order: 2 } .narrow svg { max-height: 240mm }\n"
     ".pair { grid-template-columns: 1fr 1fr; column-gap: 6mm }\n"
     "}\n";
 
 /* ---- the model ---- */
 
-enum { SHORT = 800 }; /* there is room for more on the sheet of the modules */
-
-static void put_model(const Pipe *p, Text *out, const char *svg, double wide, double high)
+static void put_model(const Pipe *p, Arena *a, Text *out)
 {
-    const char *class = high < SHORT        ? " class=\"beside short\""
-                        : high > 1.5 * wide ? " class=\"beside narrow\""
-                                            : " class=\"beside\"";
-    text_add(out, "<section id=\"model\">\n<h2>The model in stages</h2>\n");
-    if (svg)
-        put_figure(out,
-                   (Figure){"modules", "Modules",
-                            "Each band is a stage; data flow downwards. A box is a module, with "
-                            "its parameters and the operations of its forward; a round one is a "
-                            "single operation, an input or an output. Labels on lines say how "
-                            "many bytes of a microbatch cross into a stage. Broken lines join "
-                            "stages that share a parameter; their bytes are a step's. Gradients "
-                            "go the same ways back.",
-                            svg},
-                   class);
-    else
+    const char *svg = draw_modules(a, p);
+    text_add(out, "<h2 id=\"model\">The model in stages</h2>\n");
+    if (!svg) {
         text_add(out, "<p>%u stages have too many modules to be drawn.</p>\n", p->stage.n);
-    text_add(out, "</section>\n");
+        return;
+    }
+    put_figure(out,
+               (Figure){"modules", "Modules",
+                        "Each band is a stage. A row is a module, with its parameters and the "
+                        "operations of its forward, or what a module has outside of its inner "
+                        "ones. Above them is what the stage receives: the bytes of a microbatch. "
+                        "Broken lines join stages that share a parameter; their bytes are a "
+                        "step's. Gradients go the same ways back.",
+                        svg},
+               " class=\"beside\"");
 }
 
 /* ---- the balance of stages ---- */
@@ -108,7 +98,7 @@ static int64_t sent(const Pipe *p, uint32_t stage)
     return n;
 }
 
-static void put_balance(const Pipe *p, Arena *a, Text *out)
+static void put_quantities(const Pipe *p, Arena *a, Text *out)
 {
     enum { PARAMETERS, FLOPS, STASH, SENT, AMONG, QUANTITIES };
     static const char *const name[QUANTITIES] = {"parameters", "forward operations", "stash",
@@ -132,14 +122,12 @@ static void put_balance(const Pipe *p, Arena *a, Text *out)
             q[c].text[t] = c >= STASH ? bytes_text(a, v) : count_text(a, v);
         }
     }
-    text_add(out, "<h2 id=\"balance\">Balance of the stages</h2>\n");
-    put_figure(out,
-               (Figure){"balance", "Stage by stage",
-                        "For one microbatch. A pipeline is as fast as its slowest stage. Below "
-                        "each quantity is the largest value divided by the mean: 1.00 is even. "
-                        "The stash is what forward keeps for backward.",
-                        draw_balance(a, stages, label, quantities, q)},
-               "");
+    text_add(
+        out,
+        "<h2 id=\"balance\">Balance of the stages</h2>\n<p>For one microbatch. A pipeline is as "
+        "fast as its slowest stage. Below each quantity is the largest value divided by the "
+        "mean: 1.00 is even. The stash is what forward keeps for backward.</p>\n");
+    put_balance(out, stages, label, quantities, q);
 }
 
 /* ---- tables ---- */
@@ -265,23 +253,20 @@ const char *report_program(const Pipe *p, Arena *outer)
                *loss = p->loss == NONE ? "no loss"
                        : p->loss_text  ? arena_printf(a, "loss %s", html_text(a, p->loss_text))
                                        : "a loss";
-    double wide = 0, high = 0;
-    const char *modules = draw_modules(a, p, &wide, &high);
     text_add(
         out,
         "<!DOCTYPE html>\n<html xmlns=\"http://www.w3.org/1999/xhtml\" lang=\"en\">\n<head>"
         "<meta charset=\"utf-8\"/>\n<meta name=\"viewport\" "
         "content=\"width=device-width, initial-scale=1\"/>\n"
-        "<title>%s: %u stage%s</title>\n<style>\n%s%s</style>\n</head>\n<body%s>\n<header>\n"
+        "<title>%s: %u stage%s</title>\n<style>\n%s%s</style>\n</head>\n<body>\n<header>\n"
         "<h1>%s</h1>\n<p>%u stage%s, %s. The model is cut into stages, which ranks (processes) "
         "compute one after the other. The rows of a step are cut into microbatches, so that "
         "all ranks work at once.</p>\n",
-        model, p->stage.n, s, style, page_colours, high < SHORT ? "" : " class=\"tall\"", model,
-        p->stage.n, s, loss);
+        model, p->stage.n, s, style, page_colours, model, p->stage.n, s, loss);
     put_facts(p, a, out);
-    put_model(p, out, modules, wide, high);
     text_add(out, "<main>\n");
-    put_balance(p, a, out);
+    put_model(p, a, out);
+    put_quantities(p, a, out);
     text_add(out, MARK_RUNS, p->stage.n, reads_texts(p) ? "texts" : "rows");
     text_add(out,
              "\n<p><code>ppsplit report OUT LOG.json TRACE.json -o FILE</code> adds the loss and "

@@ -1,6 +1,6 @@
 /*
  * runs.c - what traces of runs say: the schedule as simulated above the schedule as measured,
- * memory of ranks over the step, and what other schedules would take.
+ * and memory of ranks over the step.
  *
  * In: a step of a trace, the same rows simulated by the means of all steps, what logs say was
  * planned.  Out: their part of the page.
@@ -64,7 +64,7 @@ static double mean_ms(const Run *r, uint32_t stage, int type)
 }
 
 /* How long each stage took, beside the balance that the page has already. */
-static void put_times(Page *p, const Run *r, uint32_t k)
+static void put_times(Page *p, const Run *r)
 {
     static const char *const name[] = {"forward", "backward"};
     uint32_t stages = (uint32_t)p->stages;
@@ -78,13 +78,12 @@ static void put_times(Page *p, const Run *r, uint32_t k)
             q[c].text[t] = time_text(p->a, q[c].value[t] / 1000);
         }
     }
-    const char *of =
-        p->run.n > 1 ? arena_printf(p->a, " of <code>%s</code>", html_text(p->a, r->path)) : "";
-    put_figure(&p->text,
-               (Figure){numbered(p->a, "stage-times", k), "Stage by stage, measured",
-                        arena_printf(p->a, "Means over the trace%s, of a microbatch.", of),
-                        draw_balance(p->a, stages, NULL, r->m.s->infer ? 1 : 2, q)},
-               "");
+    text_add(&p->text,
+             "<h3>Stage by stage, measured</h3>\n<p>Means over the trace%s%s%s, of a "
+             "microbatch.</p>\n",
+             p->run.n > 1 ? " of <code>" : "", p->run.n > 1 ? html_text(p->a, r->path) : "",
+             p->run.n > 1 ? "</code>" : "");
+    put_balance(&p->text, stages, NULL, r->m.s->infer ? 1 : 2, q);
 }
 
 static const char schedule_words[] =
@@ -101,7 +100,7 @@ static const char schedule_words[] =
 void put_schedules(Page *p)
 {
     for (uint32_t k = 0; k < p->run.n; k++)
-        put_times(p, p->run.at[k], k);
+        put_times(p, p->run.at[k]);
     text_add(&p->text, "<h2 id=\"time\">Where the time of a step goes</h2>\n%s",
              p->run.n ? schedule_words
                       : "<p>No trace was given: a run writes one with <code>--trace "
@@ -224,114 +223,4 @@ void put_memory(Page *p)
     for (uint32_t k = 0; k < p->run.n; k++)
         put_lanes(p, p->run.at[k], k);
     put_planned(p);
-}
-
-/* ---- other schedules ---- */
-
-/* Milliseconds of a step under a schedule by the trace's times; NAN: there is none. */
-static double made(Page *p, const Run *r, const SchedKind *kind, int microbatches)
-{
-    Schedule *s;
-    SchedSim sim;
-    double v = (double)NAN;
-    if (sched_generate(kind->name, r->m.s->ranks, r->m.s->stages, microbatches, SCHED_PLACE_DEFAULT,
-                       &s, &p->e))
-        return (double)NAN;
-    if (!sched_simulate(s, &r->costs, &sim, &p->e)) {
-        v = sim.makespan / 1000;
-        sched_sim_free(&sim, s->ranks);
-    }
-    sched_free(s);
-    return v;
-}
-
-typedef VEC(Curve) Curves;
-
-static bool same(const Curve *x, const Curve *y)
-{
-    for (uint32_t i = 0; i < x->n; i++)
-        if (isfinite(x->value[i]) != isfinite(y->value[i]) ||
-            fabs(x->value[i] - y->value[i]) > 1e-6 * fabs(x->value[i]))
-            return false;
-    return x->n == y->n;
-}
-
-/* Makespans of each schedule; those that take the same time have one curve. */
-static Curves makespans(Page *p, const Run *r)
-{
-    enum { POINTS = 5, MOST_CELLS = 1 << 13 };
-    Curves all = {0};
-    for (int i = 0; sched_kind(i); i++) {
-        Curve c = {sched_kind(i)->name, 0, arena_array(p->a, double, POINTS),
-                   arena_array(p->a, double, POINTS), false};
-        bool any = false;
-        if (!strcmp(c.label, "forward-only"))
-            continue;
-        for (int m = r->m.s->ranks; c.n < POINTS && m <= MOST_CELLS / r->m.s->stages; m *= 2) {
-            c.at[c.n] = m;
-            c.value[c.n] = made(p, r, sched_kind(i), m);
-            any |= isfinite(c.value[c.n++]) != 0;
-        }
-        uint32_t k = 0;
-        while (k < all.n && !same(&all.at[k], &c))
-            k++;
-        if (any && k < all.n)
-            all.at[k].label = arena_printf(p->a, "%s, %s", all.at[k].label, c.label);
-        else if (any)
-            vec_push(p->a, &all, c);
-    }
-    return all;
-}
-
-static void put_makespans(Page *p, const Curves *all)
-{
-    text_add(&p->text, "<table><tr><th>schedule</th>");
-    for (uint32_t i = 0; i < all->at[0].n; i++)
-        text_add(&p->text, "<th class=\"n\">%.0f</th>", all->at[0].at[i]);
-    text_add(&p->text, "</tr>\n");
-    for (uint32_t k = 0; k < all->n; k++) {
-        text_add(&p->text, "<tr><td>%s</td>", all->at[k].label);
-        for (uint32_t i = 0; i < all->at[k].n; i++)
-            if (isfinite(all->at[k].value[i]))
-                text_add(&p->text, "<td class=\"n\">%.4g</td>", all->at[k].value[i]);
-            else
-                text_add(&p->text, "<td class=\"n\">-</td>");
-        text_add(&p->text, "</tr>\n");
-    }
-    text_add(&p->text, "</table>\n");
-}
-
-void put_microbatches(Page *p)
-{
-    const Run *r = p->run.n ? p->run.at[0] : NULL;
-    if (!r || r->why || r->m.s->infer)
-        return;
-    Curves all = makespans(p, r), each = {0};
-    if (!all.n)
-        return;
-    for (uint32_t k = 0; k < all.n; k++) {
-        Curve c = all.at[k];
-        c.value = arena_array(p->a, double, c.n);
-        for (uint32_t i = 0; i < c.n; i++)
-            c.value[i] = all.at[k].value[i] / c.at[i];
-        vec_push(p->a, &each, c);
-    }
-    text_add(
-        &p->text,
-        "<h2 id=\"microbatches\">Other schedules, other microbatches</h2>\n<p>Each schedule that "
-        "these stages and ranks allow, simulated with the times of the trace. Microbatches are "
-        "as large as its own; messages take no time; memory does not count.</p>\n<div "
-        "class=\"pair\">\n");
-    put_figure(&p->text,
-               (Figure){"microbatches", "A microbatch's part of the step",
-                        "The simulated time of a step, divided by its microbatches. With more "
-                        "of them, less of a step is idle.",
-                        draw_curves(p->a, each.n, each.at,
-                                    &(Axes){.x = "microbatches of a step",
-                                            .y = "ms a microbatch",
-                                            .doubling = true})},
-               "");
-    text_add(&p->text, "<div>\n<p><b>The step, in ms</b>, by microbatches.</p>\n");
-    put_makespans(p, &all);
-    text_add(&p->text, "</div>\n</div>\n");
 }

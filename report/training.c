@@ -74,10 +74,7 @@ static void put_curve(Page *p, int column, const char *name, const char *title, 
                                    caption, e->step, e->value[LOG_EVAL]);
         n++;
     }
-    put_figure(
-        &p->text,
-        (Figure){name, title, caption, draw_curves(p->a, n, c, &(Axes){.x = "step", .y = unit})},
-        "");
+    put_figure(&p->text, (Figure){name, title, caption, draw_curves(p->a, n, c, "step", unit)}, "");
 }
 
 /* Of runs that have not come to their end, as far as the log goes. */

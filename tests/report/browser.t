@@ -45,9 +45,9 @@ sed 's|<text x="[0-9.]*"|<text x="40"|g' unet-ts.html >bad.html
 sed -i 's|</h1>|</h1><script>console.error("seen")</script>|' bad.html
 look bad.html 1100 >bad.txt
 ok "a bad page is seen to be one" eval 'grep -q "stands on" bad.txt && grep -q "wider than its box" bad.txt && grep -q "CONSOLE.*seen" bad.txt'
-is "a GPT, on a desk, light" "$(look gpt-ts.html 1100)" "light 11 figures with texts"
-is "a U-Net, on a telephone, dark" "$(look unet-ts.html 400 --blink-settings=preferredColorScheme=0)" "dark 11 figures with texts"
-is "a translator, on a desk, dark" "$(look encdec-ts.html 1100 --blink-settings=preferredColorScheme=0)" "dark 11 figures with texts"
+is "a GPT, on a desk, light" "$(look gpt-ts.html 1100)" "light 8 figures with texts"
+is "a U-Net, on a telephone, dark" "$(look unet-ts.html 400 --blink-settings=preferredColorScheme=0)" "dark 8 figures with texts"
+is "a translator, on a desk, dark" "$(look encdec-ts.html 1100 --blink-settings=preferredColorScheme=0)" "dark 8 figures with texts"
 browse gpt-ts.html 1100 --no-pdf-header-footer --print-to-pdf=page.pdf
 # a drawing of the modules that is as tall as a sheet has the last one: before it there is no empty one, and no sheet has a line or two
 is "on as many sheets as it fills" "$(grep -a -c '/Type /Page$' page.pdf)" 5

@@ -39,7 +39,7 @@ overlaps() {
 boxes() {
     perl -0777 -ne '
         my ($w, $h) = /width="(\d+)" height="(\d+)"/; my @box;
-        while (m{<g><title>([^<]*)</title><g class="paper"[^>]*><rect x="([\d.]+)" y="([\d.]+)" width="([\d.]+)" height="(\d+)"}g) {
+        while (m{<g><title>([^<]*)</title><g class="c\d"[^>]*><rect x="([\d.]+)" y="([\d.]+)" width="([\d.]+)" height="(\d+)"}g) {
             my @x = ($1, $2, $3, $2 + $4, $3 + $5);
             print "$1 is outside\n" if $x[1] < 0 || $x[2] < 0 || $x[3] > $w || $x[4] > $h;
             for (@box) { print "$x[0] on $$_[0]\n" if $x[1] < $$_[3] && $$_[1] < $x[3] && $x[2] < $$_[4] && $$_[2] < $x[4] }
@@ -56,7 +56,7 @@ shows() { for text in "${@:2}"; do grep -q -F -- "$text" "$1" || { echo "$1: no 
 ok "of a folder" report out -o page.html
 well_formed "is well-formed" page.html
 ok "parameters, operations and stash of both stages, what crosses" \
-    shows page.html 'model.onnx: 2 stages' '2 stages, loss cross_entropy.' '>emb, layers.0</text>' '>42</text>' '>168</text>' '>24</text>' '>546</text>' '>160 B</text>' '>312 B</text>' '/layers.0/lin/Add_output_0' '>96 B</text>'
+    shows page.html 'model.onnx: 2 stages' '2 stages, loss cross_entropy.' '>emb, layers.0</td>' '>42</td>' '>168</td>' '>24</td>' '>546</td>' '>160 B</td>' '>312 B</td>' '/layers.0/lin/Add_output_0' '>96 B, from '
 ok "and what is missing is named" shows page.html '--trace FILE.json' '--log-json FILE'
 ok "it is the one that the folder has" cmp page.html out/pipe.html
 
@@ -70,8 +70,8 @@ printf '%s\n' '{"config": {"schedule": "1f1b", "numbers": {"groups": "1", "batch
 ok "of a folder, a trace and a log, with its figures" report out trace.json log.json --svg figures -o page.html
 well_formed "are well-formed" page.html figures/*.svg
 is "the figures" "$(ls figures | tr '\n' ' ')" \
-    "balance.svg gradient-norm.svg learning-rate.svg loss.svg microbatches.svg modules.svg schedule-measured.svg schedule-simulated.svg stage-times.svg throughput.svg "
-ok "the step, simulated and measured; idle time; milliseconds of the stages" shows page.html 'its times in the trace: 15 ms' 'of 1: 15 ms' '>20.0 %<' '>1 ms</text>' '>2 ms</text>'
+    "gradient-norm.svg learning-rate.svg loss.svg modules.svg schedule-measured.svg schedule-simulated.svg throughput.svg "
+ok "the step, simulated and measured; idle time; milliseconds of the stages" shows page.html 'its times in the trace: 15 ms' 'of 1: 15 ms' '>20.0 %<' '>1 ms</td>' '>2 ms</td>'
 is "each action is in both drawings, idle time in each lane" \
     "$(grep -c '<rect' figures/schedule-measured.svg) $(grep -c '<rect' figures/schedule-simulated.svg) $(grep -c 'idle 3 ms of 15<' figures/schedule-measured.svg)" "18 18 2"
 ok "on one scale" eval 'diff <(grep -o "<rect.*" figures/schedule-measured.svg) <(grep -o "<rect.*" figures/schedule-simulated.svg)'
@@ -80,7 +80,6 @@ ok "the loss of rows that do not train is beside that of those that do" \
     eval 'shows page.html "Of the rows of --eval-data, after step 1, 2." && shows figures/loss.svg ">log.json, evaluated</text>" "<circle "'
 ok "planned memory" shows page.html '>2 KiB</td>' '>512 B</td>'
 ok "the axes: round numbers around those of the log" shows figures/loss.svg '>2.0<' '>3.5<' '>step<' '>loss<'
-ok "a microbatch under gpipe: 3 (M + 1) / M ms" shows page.html '>gpipe' '>9</td>' '>15</td>' '>27</td>'
 is "no text on another" "$(overlaps figures/*.svg)" ""
 is "nothing is fetched, nothing is run" "$(grep -i -E -o '<script|<link|@import|url\(|src=|href=|[a-z]+://[^"]*' page.html | sort -u)" "http://www.w3.org/1999/xhtml
 http://www.w3.org/2000/svg"
@@ -138,6 +137,25 @@ report resnet-ts images.json -o page.html
 ok "images have no tokens: rows a second" eval 'shows page.html "<dt>rows a second</dt><dd>32</dd>" ">rows a second</text>" && ! grep -q tokens page.html'
 ok "a tied parameter, a skip over two stages, an Add between modules" \
     eval 'shows gpt-ts.svgs/modules.svg "wte.weight shared, 3 KiB" ">Add<" "stroke-dasharray" && shows unet-ts.svgs/modules.svg "16 KiB, skips 1"'
+
+# ---- a run that goes on ----
+
+config='{"config": {"mode": "train", "steps": 8, "schedule": "1f1b", "places": [{"rank": 0, "memory": 9, "activations": 1}]}}'
+step() { printf '{"step": %d, "loss": %s, "grad_norm": 1.5, "lr": 0.25, "seconds": 0.5, "tokens_per_second": %d, "bubble": 0.25}\n' "$@"; }
+{ echo "$config"; step 1 8 100; step 2 4 200; printf '{"step": 3, "lo'; } >half.json
+ok "the last line is half written" eval 'report out half.json -o page.html && shows page.html "step 2 of 8; the run goes on" "last step 200"'
+is "a line in the middle that is none" "$({ step 1 8 100; echo '{"st'; step 2 8 100; } >bad.json; report out bad.json -o - 2>&1 | sed -n 's/ at byte.*//p')" "bad.json: error: no log: line 2 is wrong"
+is "JSON that is none" "$(echo '{"a": 1}' >other.json; report out other.json -o - 2>&1)" "other.json: error: is no log of --log-json"
+echo "$config" >new.json
+{ "$ppsplit" report out new.json -o page.html --follow 1 2>said; echo "ends: $?" >>said; } &
+step 1 8 100 >>new.json
+for _ in $(seq 200); do grep -qs 'step 1 of 8' page.html && break; sleep 0.05; done
+ok "a page of one step, which a browser reads again" grep -q '<meta http-equiv="refresh" content="1"/>' page.html
+step 8 1 100 >>new.json
+wait
+is "comes to an end with the last one" "$(cat said)" "ends: 0"
+ok "which nobody reads again" eval '! grep -q -e "refresh" -e "step 1 of 8" page.html'
+is "not to standard output" "$("$ppsplit" report out new.json -o - --follow 1 2>&1 | head -n 1)" "ppsplit: report: --follow needs a file, not standard output"
 
 # ---- what is wrong ----
 

@@ -58,7 +58,7 @@ ok "safetensors: JSON within" perl -MJSON::PP -e 'binmode STDIN; read STDIN, $n,
 
 options() { grep -o -e '--[a-z][a-z-]*[0-9]*' | sort -u; }
 main=$("$ppsplit" --help | options)
-all=$({ "$ppsplit" --help; for c in ls schedule report watch plan forecast merge; do "$ppsplit" $c --help; done; gpt-ts/pipeline --help; sh "$top/codegen/write/run.sh" --help; } | options)
+all=$({ "$ppsplit" --help; for c in ls schedule report plan forecast merge; do "$ppsplit" $c --help; done; gpt-ts/pipeline --help; sh "$top/codegen/write/run.sh" --help; } | options)
 page=$(sed 's/\\-/-/g; s/\\f.//g' "$top/docs/ppsplit.1" | options)
 is "the man page names every option, and no other" "$page" "$all"
 is "and behind plan those that say which ways it looks at" \
