@@ -32,6 +32,8 @@ static bool is_in(const char *list, const char *op)
     return false;
 }
 
+enum { LOOPS = 128 }; /* of a node at most */
+
 typedef struct {
     const Check *c;
     const Onnx__NodeProto *n;
@@ -53,7 +55,7 @@ static int64_t number(const Find *f, const char *name, int64_t otherwise)
     return a && a->has_i ? a->i : otherwise;
 }
 
-/* Their shapes; false: one is not known. */
+/* The operands of these inputs, all if NULL, and their shapes; false: one is not known. */
 static bool take(Find *f, uint32_t n, const uint32_t *operand)
 {
     Arena *a = f->c->a;
@@ -76,70 +78,60 @@ static bool same(const Size *a, const Size *b)
     return a->size >= 0 ? a->size == b->size : a->name && b->name && !strcmp(a->name, b->name);
 }
 
-/* A loop that axes of several operands share: their sizes are alike, or 1, which is broadcast. */
-typedef struct {
-    int loop;
-    Size size;
-    bool any;
-} Shared;
-
-/* Gives it to this axis; false: it is not known whether the sizes are alike. */
-static bool share(Find *f, Shared *s, uint32_t i, int axis)
+/* Axes that share a loop are alike, or of size 1, which is broadcast and no loop.  Why not; NULL:
+   all are. */
+static const char *settle(Find *f)
 {
-    const Size *d = &f->size[i].d[axis];
-    if (d->size == 1) {
-        f->l->loop[i].of[axis] = 0;
-        return true;
-    }
-    f->l->loop[i].of[axis] = s->loop;
-    if (s->any && !same(&s->size, d))
-        return false;
-    s->size = *d;
-    s->any = true;
-    return true;
+    Size size[LOOPS + 1];
+    bool any[LOOPS + 1] = {false};
+    for (uint32_t i = 0; i < f->l->operands; i++)
+        for (int k = 0; k < f->size[i].rank; k++) {
+            int *loop = &f->l->loop[i].of[k];
+            const Size *d = &f->size[i].d[k];
+            if (d->size == 1) {
+                *loop = 0;
+                continue;
+            }
+            if (any[*loop] && !same(&size[*loop], d))
+                return no_shape;
+            size[*loop] = *d;
+            any[*loop] = true;
+        }
+    for (int k = 0; k < f->l->rank; k++)
+        f->l->out[k] = any[f->l->out[k]] ? f->l->out[k] : 0;
+    return NULL;
 }
 
-/* Axis k, counted from the last, of operands that are broadcast against each other, each without
-   its last `skip` axes. */
-static bool broadcast_axis(Find *f, int loop, int k, const int *skip, bool *any)
+/* The first n axes of an operand, which are broadcast, are the last of the loops 1 to rank. */
+static void lead(Find *f, uint32_t i, int n, int rank)
 {
-    Shared s = {.loop = loop};
-    for (uint32_t i = 0; i < f->l->operands; i++) {
-        int axis = f->size[i].rank - skip[i] - k;
-        if (axis >= 0 && !share(f, &s, i, axis))
-            return false;
-    }
-    *any = s.any;
-    return true;
+    for (int k = 0; k < n; k++)
+        f->l->loop[i].of[k] = rank - n + k + 1;
 }
 
-/* The leading axes: loops 1 to rank, the first of the result. */
-static bool broadcast(Find *f, const int *skip)
+/* Loops 1 to rank, which are the result's first axes too. */
+static void begin(Find *f, int rank)
 {
-    Loops *l = f->l;
-    int rank = 0;
-    for (uint32_t i = 0; i < l->operands; i++)
-        if (f->size[i].rank - skip[i] > rank)
-            rank = f->size[i].rank - skip[i];
-    for (int k = 1; k <= rank; k++) {
-        bool any = false;
-        if (!broadcast_axis(f, rank - k + 1, k, skip, &any))
-            return false;
-        l->out[rank - k] = any ? rank - k + 1 : 0;
-    }
-    l->rank = rank;
-    l->n = (uint32_t)rank;
-    return true;
+    f->l->n = (uint32_t)rank;
+    for (f->l->rank = 0; f->l->rank < rank; f->l->rank++)
+        f->l->out[f->l->rank] = f->l->rank + 1;
 }
 
 static const char *elementwise(Find *f)
 {
     uint32_t n = 0, *present = arena_array(f->c->a, uint32_t, f->n->n_input + 1);
+    int rank = 0;
     for (uint32_t i = 0; i < f->n->n_input; i++)
         if (*check_text(f->n->input[i]))
             present[n++] = i;
-    int *skip = arena_array(f->c->a, int, n + 1);
-    return take(f, n, present) && broadcast(f, skip) ? NULL : no_shape;
+    if (!take(f, n, present))
+        return no_shape;
+    for (uint32_t i = 0; i < n; i++)
+        rank = f->size[i].rank > rank ? f->size[i].rank : rank;
+    for (uint32_t i = 0; i < n; i++)
+        lead(f, i, f->size[i].rank, rank);
+    begin(f, rank);
+    return settle(f);
 }
 
 /* ---- products ---- */
@@ -150,83 +142,77 @@ static const char *product(Find *f, uint32_t a, uint32_t b)
     Loops *l = f->l;
     if (f->n->n_input <= b || !take(f, 2, (const uint32_t[]){a, b}))
         return no_shape;
-    int ra = f->size[0].rank, rb = f->size[1].rank;
-    if (ra < 1 || rb < 1 || !broadcast(f, (const int[]){ra > 1 ? 2 : 1, rb > 1 ? 2 : 1}))
+    const int ra = f->size[0].rank, rb = f->size[1].rank;
+    const int lead_a = ra > 1 ? ra - 2 : 0, lead_b = rb > 1 ? rb - 2 : 0,
+              rank = lead_a > lead_b ? lead_a : lead_b;
+    if (ra < 1 || rb < 1)
         return no_shape;
-    Shared m = {.loop = (int)l->n + 1}, k = {.loop = (int)l->n + 2}, n = {.loop = (int)l->n + 3};
-    bool known = share(f, &k, 0, ra - 1) && share(f, &k, 1, rb > 1 ? rb - 2 : 0);
-    l->n += 3;
-    if (known && ra > 1) {
-        known = share(f, &m, 0, ra - 2);
-        l->out[l->rank++] = m.any ? m.loop : 0;
-    }
-    if (known && rb > 1) {
-        known = share(f, &n, 1, rb - 1);
-        l->out[l->rank++] = n.any ? n.loop : 0;
-    }
-    return known ? NULL : no_shape;
+    begin(f, rank);
+    lead(f, 0, lead_a, rank);
+    lead(f, 1, lead_b, rank);
+    l->n += 3; /* M, K, N */
+    l->loop[0].of[ra - 1] = l->loop[1].of[lead_b] = rank + 2;
+    if (ra > 1)
+        l->loop[0].of[ra - 2] = l->out[l->rank++] = rank + 1;
+    if (rb > 1)
+        l->loop[1].of[rb - 1] = l->out[l->rank++] = rank + 3;
+    return settle(f);
 }
 
 /* Both perhaps transposed, and C, which is broadcast to the result. */
 static const char *gemm(Find *f)
 {
-    Loops *l = f->l;
-    bool add = f->n->n_input > 2 && *check_text(f->n->input[2]);
+    enum { M = 1, N, K };
+    const bool add = f->n->n_input > 2 && *check_text(f->n->input[2]);
     if (f->n->n_input < 2 || !take(f, add ? 3 : 2, NULL) || f->size[0].rank != 2 ||
         f->size[1].rank != 2 || (add && f->size[2].rank > 2))
         return no_shape;
-    int ta = number(f, "transA", 0) != 0, tb = number(f, "transB", 0) != 0;
-    Shared m = {.loop = 1}, k = {.loop = 2}, n = {.loop = 3};
-    bool known =
-        share(f, &m, 0, ta) && share(f, &k, 0, !ta) && share(f, &k, 1, tb) && share(f, &n, 1, !tb);
-    int rank = add ? f->size[2].rank : 0;
-    known = known && (rank < 1 || share(f, &n, 2, rank - 1)) && (rank < 2 || share(f, &m, 2, 0));
-    l->n = 3;
-    l->rank = 2;
-    l->out[0] = m.any ? m.loop : 0;
-    l->out[1] = n.any ? n.loop : 0;
-    return known ? NULL : no_shape;
+    const int ta = number(f, "transA", 0) != 0, tb = number(f, "transB", 0) != 0;
+    AxisLoops *of = f->l->loop;
+    begin(f, 2);
+    f->l->n = K;
+    of[0].of[ta] = M;
+    of[0].of[!ta] = of[1].of[tb] = K;
+    of[1].of[!tb] = N;
+    if (add)
+        lead(f, 2, f->size[2].rank, N);
+    return settle(f);
 }
 
 /* "bij,bjk->bik": a loop a letter.  What repeats a letter in one operand, or has dots, has no rule.
  */
 static const char *einsum(Find *f)
 {
-    enum { LETTERS = 128 };
     const Onnx__AttributeProto *a = attribute(f, "equation");
     Loops *l = f->l;
-    Shared letter[LETTERS] = {0};
-    char text[256];
-    uint32_t n = 0, i = 0;
-    int axis = 0;
-    if (!a || a->s.len >= sizeof text || !take(f, (uint32_t)f->n->n_input, NULL))
+    int letter[LOOPS] = {0}, axis = 0;
+    uint32_t i = 0;
+    bool out = false;
+    if (!a || !take(f, (uint32_t)f->n->n_input, NULL))
         return a ? no_shape : no_rule;
-    for (size_t k = 0; k < a->s.len; k++)
-        if (a->s.data[k] != ' ')
-            text[n++] = (char)a->s.data[k];
-    text[n] = 0;
-    const char *out = strstr(text, "->");
-    for (const char *p = text; out && p < out; p++) {
-        if (*p == ',' && axis == f->size[i].rank && ++i < l->operands) {
+    for (size_t k = 0; k < a->s.len; k++) {
+        const int c = a->s.data[k];
+        if (c == ' ')
+            continue;
+        if (c == '-' || c == ',') {
+            out = c == '-';
+            k += out; /* -> */
+            if (i == l->operands || axis != f->size[i].rank || (!out && i + 1 == l->operands))
+                return no_rule;
+            i++;
             axis = 0;
             continue;
         }
-        Shared *s = *p > 0 ? &letter[(int)*p] : letter;
-        if (*p == ',' || *p == '.' || axis >= f->size[i].rank)
+        if (c == '.' || c >= LOOPS || (out ? l->rank == MAX_RANK : axis >= f->size[i].rank))
             return no_rule;
-        if (!s->loop)
-            s->loop = (int)++l->n;
-        for (int b = 0; b < axis; b++)
-            if (l->loop[i].of[b] == s->loop)
+        if (!letter[c] && !out)
+            letter[c] = (int)++l->n;
+        for (int b = 0; b < axis && !out; b++)
+            if (l->loop[i].of[b] == letter[c])
                 return no_rule;
-        if (!share(f, s, i, axis++))
-            return no_shape;
+        *(out ? &l->out[l->rank++] : &l->loop[i].of[axis++]) = letter[c];
     }
-    for (const char *p = out ? out + 2 : ""; *p && l->rank < MAX_RANK; p++) {
-        Shared *s = *p > 0 ? &letter[(int)*p] : letter;
-        l->out[l->rank++] = s->any ? s->loop : 0;
-    }
-    return out && i + 1 == l->operands && axis == f->size[i].rank ? NULL : no_rule;
+    return out && i == l->operands ? settle(f) : no_rule;
 }
 
 /* ---- reductions ---- */
@@ -298,7 +284,7 @@ static const char *reduction(Find *f)
         if (!is[k] || keep)
             l->out[l->rank++] = is[k] ? 0 : k + 1;
     }
-    return NULL;
+    return settle(f);
 }
 
 /* ---- which ---- */

@@ -147,7 +147,7 @@ static void write_file(void *of)
     File *f = of;
     merge_write(&f->files, f->path, &f->to);
     diag_files();
-    merge_rename(&f->files);
+    merge_place(&f->files);
 }
 
 uint32_t annotate_write(const Graph *g, const Annotations *what, const char *path)
