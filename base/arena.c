@@ -9,7 +9,6 @@
 
 #include "escape.h"
 #include "file/hash.h"
-#include "file/replace.h"
 
 typedef struct Block { struct Block *next; size_t size, used; } Block;
 typedef struct Held { struct Held *next; void (*release)(void *); void *at; } Held;
@@ -89,23 +88,15 @@ void arena_drop(Arena *a, void *at)
 
 static void close_file(void *f) { fclose(f); }
 
-/* mode NULL: file_new() */
-static FILE *open_file(Arena *a, const char *path, const char *mode)
+FILE *arena_fopen(Arena *a, const char *path, const char *mode)
 {
     if (!a->unused) /* or, with the file open, there might be no memory for it */
         a->unused = arena_new_of(a, Held);
-    FILE *f = mode ? fopen(path, mode) : file_new(path);
+    FILE *f = fopen(path, mode);
     if (f)
         arena_hold(a, close_file, f);
     return f;
 }
-
-FILE *arena_fopen(Arena *a, const char *path, const char *mode)
-{
-    return open_file(a, path, mode);
-}
-
-FILE *arena_file_new(Arena *a, const char *path) { return open_file(a, path, NULL); }
 
 int arena_fclose(Arena *a, FILE *f)
 {

@@ -49,7 +49,6 @@ void arena_hold(Arena *a, void (*release)(void *at), void *at);
 void arena_drop(Arena *a, void *at);
 /* opens a file, which is closed with the arena at the latest; NULL on failure, with errno */
 FILE *arena_fopen(Arena *a, const char *path, const char *mode);
-FILE *arena_file_new(Arena *a, const char *path); /* the same, opened with file_new() */
 int arena_fclose(Arena *a, FILE *f);
 /* maps the first n bytes of the open file for reading, until the arena is freed; NULL: errno */
 const void *arena_map(Arena *a, const char *path, int fd, size_t n);

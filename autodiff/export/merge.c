@@ -121,7 +121,7 @@ static void merge(void *arg)
     for (uint32_t i = 0; tensors ? state_dict_model(m, i) : merge_model(m, i); i++)
         ;
     diag_files();
-    merge_rename(m);
+    merge_place(m);
 }
 
 bool merge_is_tensors(const char *target)

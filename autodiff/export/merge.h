@@ -6,6 +6,7 @@
 #define PPSPLIT_MERGE_H
 
 #include "base/file/index.h"
+#include "base/file/replace.h"
 #include "skeleton.h"
 
 /* n bytes to be written.  rows and columns: of a matrix that is to be transposed, as it is in
@@ -20,15 +21,15 @@ typedef struct {
     uint64_t n;
 } Pieces;
 
-/* temporary NULL: path is to be removed. */
 typedef struct {
-    const char *temporary, *path;
+    FileWhole as;     /* of a file that is to be there */
+    const char *gone; /* one that is not; NULL: none */
 } Written;
 
 typedef struct {
     Arena *arena;
     const MergeAsk *ask;
-    VEC(Written) file; /* temporaries, renamed when all are there */
+    VEC(Written) file; /* which take their places when all are there */
     Index index;
     const char *data_name; /* of the file of weights outside the model; NULL: they are inside */
     Pieces data;
@@ -70,13 +71,13 @@ Piece merge_constant(Merge *m, const Slot *s);
 /* ---- merge_write.c: files, all of them or none --------------------------------------------------
  */
 
-/* f, which writes files: mappings, and if it fails temporaries, are let go of */
+/* f, which writes files: mappings, and if it fails what is not in its place yet, are let go of */
 void merge_run(Merge *m, void (*f)(void *arg), void *arg);
 
 void merge_add(Arena *a, Pieces *to, Piece p);
-/* A temporary file, to be renamed to path at the end. */
+/* Beside its place, which it takes in merge_place(). */
 void merge_write(Merge *m, const char *path, const Pieces *pieces);
-void merge_rename(Merge *m);
+void merge_place(Merge *m);
 /* "trained.onnx", "trained1.onnx", "trained2.onnx" */
 const char *merge_target(Merge *m, const char *name, uint32_t i);
 

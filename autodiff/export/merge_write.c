@@ -2,24 +2,21 @@
  * merge_write.c - what merge writes.  In: files as lists of pieces, most of them bytes of the
  * skeleton and of the checkpoint where these are mapped.  Out: all of the files, or none.
  */
-#include <errno.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "base/file/replace.h"
 #include "merge.h"
 
-static _Noreturn void io_error(const char *path, const char *what)
+static _Noreturn void cannot_write(const FileWhole *w)
 {
-    diag_fatal(EXIT_IO, WHERE_FILE(path), "%s: %s", what, strerror(errno));
+    diag_fatal(EXIT_IO, WHERE_FILE(w->path), "cannot write: %s", w->why);
 }
 
 void merge_run(Merge *m, void (*f)(void *arg), void *arg)
 {
     int code = diag_run(f, arg);
     for (uint32_t i = 0; code && i < m->file.n; i++)
-        if (m->file.at[i].temporary)
-            unlink(m->file.at[i].temporary);
+        file_drop(&m->file.at[i].as);
     index_close(&m->index);
     if (code)
         diag_raise(code);
@@ -70,44 +67,26 @@ static bool write_transposed(Merge *m, FILE *f, const Piece *p)
     return true;
 }
 
-static bool write_pieces(Merge *m, FILE *f, const Pieces *pieces)
-{
-    for (uint32_t i = 0; i < pieces->piece.n; i++) {
-        const Piece *p = &pieces->piece.at[i];
-        if (p->rows ? !write_transposed(m, f, p) : !write_plain(f, p))
-            return false;
-    }
-    return fflush(f) == 0 && fsync(fileno(f)) == 0;
-}
-
 void merge_write(Merge *m, const char *path, const Pieces *pieces)
 {
-    Written w = {arena_printf(m->arena, "%s.tmp", path), path};
-    char why[FILE_WHY];
-    if (file_try(path, why))
-        diag_fatal(EXIT_IO, WHERE_FILE(path), "cannot write: %s", why);
-    FILE *f = arena_file_new(m->arena, w.temporary);
-    if (!f)
-        io_error(path, "cannot write");
-    vec_push(m->arena, &m->file, w);
-    bool good = write_pieces(m, f, pieces);
-    int error = errno; /* of what failed first: closing may fail too, and differently */
-    if (arena_fclose(m->arena, f) && good) {
-        good = false;
-        error = errno;
+    vec_push(m->arena, &m->file, (Written){0});
+    FileWhole *w = &m->file.at[m->file.n - 1].as;
+    bool good = file_begin(w, path) != NULL;
+    for (uint32_t i = 0; good && i < pieces->piece.n; i++) {
+        const Piece *p = &pieces->piece.at[i];
+        good = p->rows ? write_transposed(m, w->f, p) : write_plain(w->f, p);
     }
-    errno = error;
-    if (!good)
-        io_error(path, "cannot write");
+    if (!w->f || file_finish(w))
+        cannot_write(w);
 }
 
-void merge_rename(Merge *m)
+void merge_place(Merge *m)
 {
     for (uint32_t i = 0; i < m->file.n; i++)
-        if (!m->file.at[i].temporary)
-            unlink(m->file.at[i].path);
-        else if (rename(m->file.at[i].temporary, m->file.at[i].path))
-            io_error(m->file.at[i].path, "cannot write");
+        if (m->file.at[i].gone)
+            unlink(m->file.at[i].gone);
+        else if (file_place(&m->file.at[i].as))
+            cannot_write(&m->file.at[i].as);
 }
 
 const char *merge_target(Merge *m, const char *name, uint32_t i)

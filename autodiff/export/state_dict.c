@@ -338,7 +338,7 @@ static void write_dict(Dict *d, const char *target)
     if (shards > 1 && access(target, F_OK) == 0) {
         /* an earlier merge in one file, which transformers would read instead */
         merge_spare(target, d->mark);
-        vec_push(d->m->arena, &d->m->file, ((Written){NULL, target}));
+        vec_push(d->m->arena, &d->m->file, ((Written){.gone = target}));
     }
     if (shards == 1)
         vec_push(d->m->arena, &d->m->result.file, target);

@@ -37,10 +37,7 @@ int json_char(Json *j, char c)
     return 0;
 }
 
-int json_expect(Json *j, char c)
-{
-    return json_char(j, c) ? 0 : json_bad(j, "'%c' expected", c);
-}
+int json_expect(Json *j, char c) { return json_char(j, c) ? 0 : json_bad(j, "'%c' expected", c); }
 
 static int json_hex4(Json *j, uint32_t *out)
 {
@@ -170,17 +167,11 @@ int json_bool(Json *j, int *v)
 
 int json_word(Json *j, char *out, size_t size)
 {
-    size_t n = 0;
-    if (json_expect(j, '"'))
-        return -1;
-    for (; j->p < j->end && *j->p != '"'; j->p++) {
-        if (*j->p == '\\' && j->p + 1 < j->end && (j->p[1] == '"' || j->p[1] == '\\'))
-            j->p++;
-        if (n + 1 < size)
-            out[n++] = *j->p;
-    }
-    out[n] = 0;
-    return json_expect(j, '"');
+    POOL(room);
+    const char *text = text_in(&room, j);
+    if (text)
+        snprintf(out, size, "%s", text);
+    return text ? 0 : -1;
 }
 
 int json_number(Json *j, double *v)

@@ -29,7 +29,7 @@ int json_int(Json *j, int64_t *v);
 int json_bool(Json *j, int *v);
 /* Unescaped, in the pool. */
 char *json_text(Json *j);
-/* A string cut to size; escapes other than \" and \\ stay as they are. */
+/* The same, cut to size. */
 int json_word(Json *j, char *out, size_t size);
 int json_number(Json *j, double *v); /* any number */
 char json_peek(Json *j);             /* the first byte of what comes next; 0: the end */

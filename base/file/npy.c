@@ -8,13 +8,10 @@
 #include "proto.h"
 #include "replace.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 static const struct {
     const char *descr; /* NULL: the format has no such type */
@@ -346,6 +343,17 @@ void npy_close(NpyFile *f)
     memset(f, 0, sizeof *f);
 }
 
+void dims_text(char *to, size_t n, int rank, const int64_t *dim, int rows)
+{
+    size_t at = (size_t)snprintf(to, n, "[");
+    for (int i = 0; i < rank && at < n; i++)
+        at += (size_t)(i == rows
+                           ? snprintf(to + at, n - at, "%srows", i ? ", " : "")
+                           : snprintf(to + at, n - at, "%s%" PRId64, i ? ", " : "", dim[i]));
+    if (at < n)
+        snprintf(to + at, n - at, "]");
+}
+
 int npy_write(const char *path, int dtype, int rank, const int64_t *dim, const void *data,
               char *err, size_t nerr)
 {
@@ -378,33 +386,14 @@ int npy_write(const char *path, int dtype, int rank, const int64_t *dim, const v
     header[8] = (char)(n & 255);
     header[9] = (char)(n >> 8);
 
-    size_t np = strlen(path);
-    char *tmp = malloc(np + 5);
-    if (!tmp) {
-        snprintf(err, nerr, "%s: out of memory", path);
+    FileWhole out;
+    if (!file_begin(&out, path) ||
+        (fwrite(header, 1, (size_t)(10 + n), out.f),
+         bytes ? fwrite(data, 1, (size_t)bytes, out.f) : 0, file_end(&out))) {
+        snprintf(err, nerr, "%s: %s", path, out.why);
         return -1;
     }
-    struct stat sb;
-    /* /dev/null, a pipe: not to be replaced by a file */
-    int device = !stat(path, &sb) && !S_ISREG(sb.st_mode);
-    memcpy(tmp, path, np);
-    memcpy(tmp + np, device ? "" : ".tmp", device ? 1 : 5);
-    FILE *f = device ? fopen(tmp, "wb") : file_new(tmp);
-    int bad = !f;
-    if (f) {
-        bad = fwrite(header, 1, (size_t)(10 + n), f) != (size_t)(10 + n) ||
-              (bytes && fwrite(data, 1, (size_t)bytes, f) != (size_t)bytes) || fflush(f) ||
-              (!device && fsync(fileno(f)));
-        bad |= fclose(f) != 0;
-        bad = bad || (!device && rename(tmp, path));
-    }
-    if (bad) {
-        snprintf(err, nerr, "%s: %s", path, strerror(errno));
-        if (f && !device)
-            unlink(tmp);
-    }
-    free(tmp);
-    return bad ? -1 : 0;
+    return 0;
 }
 
 /* ---- whole numbers ---- */
@@ -420,21 +409,32 @@ int npy_is_integer(int dtype)
     return dtype >= NPY_U8 && dtype <= NPY_I64;
 }
 
+void npy_integers(const char *at, int dtype, int64_t stride, int64_t n, int64_t *to)
+{
+#define READ(name, T)                                                                              \
+    case NPY_##name:                                                                               \
+        for (int64_t i = 0; i < n; i++) {                                                          \
+            T v;                                                                                   \
+            memcpy(&v, at + i * stride, sizeof v);                                                 \
+            to[i] = (int64_t)v;                                                                    \
+        }                                                                                          \
+        break;
+    switch (dtype) {
+        READ(U8, uint8_t)
+        READ(I8, int8_t)
+        READ(U16, uint16_t)
+        READ(I16, int16_t)
+        READ(U32, uint32_t)
+        READ(I32, int32_t)
+        READ(U64, uint64_t)
+        READ(I64, int64_t)
+    }
+#undef READ
+}
+
 int64_t npy_integer(const char *at, int dtype)
 {
-    uint8_t byte;
-    uint16_t token;
-    int32_t narrow;
-    int64_t wide;
-    switch (dtype) {
-    case NPY_U8:
-    case NPY_I8: memcpy(&byte, at, sizeof byte); return dtype == NPY_I8 ? (int8_t)byte : byte;
-    case NPY_U16:
-    case NPY_I16:
-        memcpy(&token, at, sizeof token);
-        return dtype == NPY_I16 ? (int16_t)token : token;
-    case NPY_I32: memcpy(&narrow, at, sizeof narrow); return narrow;
-    case NPY_U32: memcpy(&narrow, at, sizeof narrow); return (uint32_t)narrow;
-    default: memcpy(&wide, at, sizeof wide); return wide;
-    }
+    int64_t v = 0;
+    npy_integers(at, dtype, 0, 1, &v);
+    return v;
 }

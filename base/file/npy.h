@@ -26,11 +26,15 @@ int npy_open(NpyFile *f, const char *path, char *err, size_t nerr);
 /* A file that holds numbers of type dtype and nothing else, as a tensor of rank 1 */
 int npy_open_raw(NpyFile *f, const char *path, int dtype, char *err, size_t nerr);
 void npy_close(NpyFile *f);
-/* Is it one of i8 to i64, u8 and u16?  A number of these types, or of u32 and u64, at any alignment
- */
+/* Is it one of i8 to i64, u8 and u16? */
 int npy_is_integer(int dtype);
+/* Numbers of these types, or of u32 and u64, at any alignment; stride: bytes from one to the next
+ */
 int64_t npy_integer(const char *at, int dtype);
-/* Writes path.tmp and renames it. */
+void npy_integers(const char *at, int dtype, int64_t stride, int64_t n, int64_t *to);
+/* "[3, 4]"; rows: a dimension that is said as such, "[rows, 4]", or -1 */
+void dims_text(char *to, size_t n, int rank, const int64_t *dim, int rows);
+/* Whole or not at all (replace.h) */
 int npy_write(const char *path, int dtype, int rank, const int64_t *dim, const void *data,
               char *err, size_t nerr);
 

@@ -56,7 +56,7 @@ int file_try(const char *path, char *why)
 /* Of the owner and mode of what is there; NULL: errno. */
 static FILE *begin_beside(FileWhole *w, const struct stat *there)
 {
-    if (asprintf(&w->beside, "%s.tmp%ld", w->path, (long)getpid()) < 0) {
+    if (asprintf(&w->beside, "%s.tmp%ld", w->place, (long)getpid()) < 0) {
         w->beside = NULL;
         return NULL;
     }
@@ -78,35 +78,65 @@ static FILE *begin_beside(FileWhole *w, const struct stat *there)
 FILE *file_begin(FileWhole *w, const char *path)
 {
     struct stat st;
-    const int there = !lstat(path, &st);
     *w = (FileWhole){.path = path};
     if (file_try(path, w->why))
         return NULL;
+    const int there = !lstat(path, &st);
+    w->place = there ? realpath(path, NULL) : strdup(path);
     errno = 0;
     if (is_stdout(path))
         w->f = stdout;
-    else if (!there || (S_ISREG(st.st_mode) && st.st_nlink == 1))
+    else if (w->place && (!there || (!stat(path, &st) && S_ISREG(st.st_mode) && st.st_nlink == 1)))
         w->f = begin_beside(w, there ? &st : NULL);
     if (!w->f && errno != ENOSPC && errno != EDQUOT)
         w->f = fopen(path, "wb");
-    snprintf(w->why, FILE_WHY, "%s", w->f ? "" : strerror(errno));
+    const int e = errno;
+    if (!w->f)
+        file_drop(w);
+    snprintf(w->why, FILE_WHY, "%s", w->f ? "" : strerror(e));
     errno = 0;
     return w->f;
 }
 
-int file_end(FileWhole *w)
+void file_drop(FileWhole *w)
 {
-    int bad = ferror(w->f) || fflush(w->f) || (w->beside && fsync(fileno(w->f))), e = errno;
-    if (w->f != stdout && fclose(w->f) && !bad)
-        bad = 1, e = errno;
-    if (w->beside && !bad && rename(w->beside, w->path))
-        bad = 1, e = errno;
-    if (w->beside && bad)
+    if (w->f && w->f != stdout)
+        fclose(w->f);
+    if (w->beside)
         unlink(w->beside);
     free(w->beside);
-    snprintf(w->why, FILE_WHY, "%s", bad ? strerror(e ? e : EIO) : "");
-    return bad ? -1 : 0;
+    free(w->place);
+    w->f = NULL;
+    w->beside = w->place = NULL;
 }
+
+static int fail(FileWhole *w, int e)
+{
+    file_drop(w);
+    snprintf(w->why, FILE_WHY, "%s", strerror(e ? e : EIO));
+    return -1;
+}
+
+int file_finish(FileWhole *w)
+{
+    if (ferror(w->f) || fflush(w->f) || (w->beside && fsync(fileno(w->f))))
+        return fail(w, errno);
+    FILE *f = w->f;
+    w->f = NULL;
+    return f != stdout && fclose(f) ? fail(w, errno) : 0;
+}
+
+int file_place(FileWhole *w)
+{
+    if (w->beside && rename(w->beside, w->place))
+        return fail(w, errno);
+    free(w->beside);
+    w->beside = NULL;
+    file_drop(w);
+    return 0;
+}
+
+int file_end(FileWhole *w) { return file_finish(w) ? -1 : file_place(w); }
 
 static int inner(int folder, const char *name)
 {

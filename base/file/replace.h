@@ -11,16 +11,22 @@
 /* A new file for writing, in the place of any file or link of this name; NULL: errno */
 FILE *file_new(const char *path);
 /* A file that is written whole or not at all: beside its place, with the owner and mode of what is
- * there, then renamed.  Written as they are: what is no regular file, as a link, a pipe and standard
- * output, "-"; a file of several names; one whose folder or owner does not let it be replaced */
+ * there, then renamed; of a link, beside what it leads to.  Written as they are: what is no regular
+ * file, as a pipe and standard output, "-"; a link that leads to nothing; a file of several names;
+ * one whose folder or owner does not let it be replaced */
 typedef struct {
     FILE *f;
     const char *path;
-    char *beside; /* NULL: it is written as it is */
-    char why[FILE_WHY]; /* of what failed: without the path */
+    char *place, *beside; /* private; beside NULL: it is written as it is */
+    char why[FILE_WHY];   /* of what failed: without the path */
 } FileWhole;
 FILE *file_begin(FileWhole *w, const char *path); /* its f; NULL: why */
-int file_end(FileWhole *w); /* 0; -1: why */
+/* In one go, or one after the other where several files are to appear together: all of its bytes
+ * are on the disk; it is in its place.  0; -1: why, and it is dropped */
+int file_end(FileWhole *w);
+int file_finish(FileWhole *w);
+int file_place(FileWhole *w);
+void file_drop(FileWhole *w); /* what is not in its place yet is gone */
 /* May it be written, and is it none of the files that were read (file_remember())?  Nothing is
  * touched.  0; -1: the reason, without the path, in why[FILE_WHY] */
 int file_try(const char *path, char *why);

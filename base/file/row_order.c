@@ -153,12 +153,10 @@ static int64_t read_length(const NpyFile *f, Kind kind, int64_t i, int64_t least
 
 static void no_lengths(const NpyFile *f, char *err, size_t nerr)
 {
-    char shape[200] = "";
-    for (int i = 0; i < f->rank; i++)
-        snprintf(shape + strlen(shape), sizeof shape - strlen(shape), "%s%" PRId64, i ? ", " : "",
-                 f->dim[i]);
+    char shape[200];
+    dims_text(shape, sizeof shape, f->rank, f->dim, -1);
     snprintf(err, nerr,
-             "it is %s [%s]: neither one whole number for each row nor one more, which say where "
+             "it is %s %s: neither one whole number for each row nor one more, which say where "
              "rows begin and the last one ends",
              st_dtype_name(f->dtype) ? st_dtype_name(f->dtype) : "another type", shape);
 }

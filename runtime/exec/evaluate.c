@@ -194,7 +194,6 @@ void evaluation_close(Rank *r)
     host_close(e);
     if (e->plan.at.arena && e->plan.at.arena != r->plan.at.slots)
         r->dev.op->release(&r->dev, e->plan.at.arena);
-    feed_close(&e->feed);
     plan_free(&e->plan);
     pool_free(&e->pool);
     r->evaluation = NULL;

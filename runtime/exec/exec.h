@@ -337,8 +337,8 @@ PpStatus home_settle(Rank *r, const Op *op);
 PpCtx stage_context(Rank *r, const Op *op, int64_t step);
 void meshes_open(Rank *r); /* of its stages */
 PpStatus members_sum(Rank *r, const Transfer *t, char *work); /* DO_MEMBERS */
-/* Bytes that its collectives have sent; all ranks call it */
-PpStatus members_log(Rank *r);
+/* Its collectives in a step, and the bytes that they have sent */
+void members_count(const Rank *r, int64_t *calls, int64_t *sent);
 
 /* compute.c */
 PpStatus compute(Rank *r, const Op *op, int64_t step);

@@ -247,7 +247,6 @@ void rank_close(Rank *r)
     close_stages(r);
     if (r->plan.at.arena)
         r->dev.op->release(&r->dev, r->plan.at.arena);
-    feed_close(&r->feed);
     plan_free(&r->plan);
     r->dev.op->close(&r->dev);
     pool_free(&r->pool);

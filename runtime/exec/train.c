@@ -259,11 +259,12 @@ PpStatus steps_finish(Rank *r)
         TRY(group_agree(&r->group,
                         speaks(r) ? results_write(&r->results, run->output_wanted) : PP_OK));
     }
-    TRY(log_taken(&r->report.log, &r->group, memory_total(&r->report.memory),
-                  r->dev.op->taken(&r->dev)));
-    TRY(log_live(&r->report.log, &r->group, run->sched, run->members, r->now.live_most));
-    TRY(members_log(r));
-    TRY(log_shards(&r->report.log, &r->group, &r->away.count));
+    RunReport after = {.planned = memory_total(&r->report.memory),
+                       .taken = r->dev.op->taken(&r->dev),
+                       .live = r->now.live_most,
+                       .shards = r->away.count};
+    members_count(r, &after.calls, &after.sent);
+    TRY(log_after(&r->report.log, &r->group, run->sched, run->members, &after));
     TRY(save_end(r));
     PpStatus s = write_trace(r), closed = log_close(&r->report.log);
     TRY(group_agree(&r->group, s != PP_OK ? s : closed));

@@ -26,8 +26,8 @@
 typedef struct {
     const char *name; /* NULL: no memory */
     const PpParam *p;
-    Box held, box; /* the bytes of the model's parameter in the arena; without gaps, in the file */
-    const char *at;   /* in the arena */
+    Box held, box;  /* the bytes of the model's parameter in the arena; without gaps, in the file */
+    const char *at; /* in the arena */
     int64_t snapshot; /* in the snapshot */
     unsigned char sha256[SHA256_BYTES];
 } Saved;
@@ -202,8 +202,8 @@ const int64_t *saver_moved(const Saver *s) { return &s->moved; }
 /* 0: there is no memory */
 static int write_tensor(const Saver *s, StWriter *w, Saved *t)
 {
-    const char *bytes = s->snapshot ? s->snapshot + t->snapshot
-                                    : host_copy(s->files, t->at, t->held.bytes);
+    const char *bytes =
+        s->snapshot ? s->snapshot + t->snapshot : host_copy(s->files, t->at, t->held.bytes);
     POOL(room);
     char *dense = t->held.gap ? pool_take(&room, t->box.bytes, 1) : NULL;
     if (t->held.gap && !dense)
@@ -242,9 +242,8 @@ static PpStatus write_file(Saver *s)
         return pp_no_memory();
     if (bad)
         return pp_fail(PP_ERR_IO, "--checkpoint %s: %s", path, err);
-    return s->snapshot
-               ? PP_OK
-               : device_check(s->files->dev, s->plan->ask.rank, "copying parameters");
+    return s->snapshot ? PP_OK
+                       : device_check(s->files->dev, s->plan->ask.rank, "copying parameters");
 }
 
 /* ---- the thread ---- */
@@ -282,7 +281,7 @@ static void hand_over(Saver *s, void (*work)(void *))
 /* What the thread was doing is done; its failure is this thread's. */
 static PpStatus await(Saver *s)
 {
-    worker_await(s->worker);
+    worker_finish(s->worker);
     return s->status == PP_OK ? PP_OK : pp_fail(s->status, "%s", s->failure);
 }
 
@@ -314,7 +313,7 @@ PpStatus saver_open(Saver **out, const Plan *p, HostCopy *h, const Data *d)
     if (bytes > 0 && !(s->snapshot = h->dev->op->alloc_host(h->dev, bytes)))
         return pp_fail(PP_ERR_IO, "rank %d: no memory for the snapshot of --every: %lld bytes",
                        p->ask.rank, (long long)bytes);
-    s->worker = worker_open();
+    s->worker = worker_open(1);
     return s->worker ? PP_OK : pp_fail(PP_ERR_IO, "no thread could be started for --every");
 }
 
@@ -330,44 +329,89 @@ void saver_close(Saver *s)
     free(s);
 }
 
-int saver_written(const Saver *s)
+int saver_written(const Saver *s) { return s->under_way && s->worker && worker_idle(s->worker); }
+
+/* ---- what the index says of them ---- */
+
+static void put_sha(FILE *f, const unsigned char *digest)
 {
-    return s->under_way && s->worker && worker_idle(s->worker);
+    char text[SHA256_TEXT];
+    sha256_text(digest, text);
+    fprintf(f, "\"sha256\": \"%s\"}", text);
+}
+
+static void put_numbers(FILE *f, const char *key, int n, const int64_t *list)
+{
+    fprintf(f, "\"%s\": [", key);
+    for (int i = 0; i < n; i++)
+        fprintf(f, "%s%" PRId64, i ? ", " : "", list[i]);
+    fputs("], ", f);
+}
+
+/* The dimensions in which the parts of a tensor are boxes, and that along which it is divided;
+ * those of the tensor, or where the axis has several runs what lies before it, a run, what lies
+ * behind. */
+static int view_of(const PpParam *p, int64_t dim[PP_MAX_RANK], int *axis)
+{
+    int64_t outer = p->groups, inner = 1;
+    param_shape(p, dim);
+    *axis = p->axis;
+    if (p->groups <= 1)
+        return p->t.rank;
+    for (int i = 0; i < p->t.rank; i++)
+        *(i < p->axis ? &outer : &inner) *= i == p->axis ? 1 : dim[i];
+    dim[1] = dim[p->axis] / p->groups;
+    dim[0] = outer;
+    dim[2] = inner;
+    *axis = 1;
+    return 3;
+}
+
+static void put_tensor(FILE *f, const Saver *s, const Saved *t, const char *file, int64_t offset)
+{
+    const PpParam *p = t->p;
+    const int part = plan_own_part(s->plan->model, p, s->plan->ask.member);
+    int64_t dim[PP_MAX_RANK], start[PP_MAX_RANK] = {0}, size[PP_MAX_RANK];
+    int axis = 0, rank = param_divided(p) ? view_of(p, size, &axis) : 0;
+    const Record r = {rank ? param_from(p, part) : 0, t->box.first};
+    fwrite(&r, sizeof r, 1, f);
+    fprintf(f, "%s%c\"dtype\": \"%s\", ", t->name, 0, st_dtype_name(p->t.dtype));
+    param_shape(p, dim);
+    put_numbers(f, "shape", p->t.rank, dim);
+    if (rank && p->groups > 1)
+        put_numbers(f, "view", rank, size);
+    fprintf(f, "%c{\"file\": \"%s\", \"offset\": %" PRId64 ", \"bytes\": %" PRId64 ", ", 0, file,
+            offset, t->box.bytes);
+    if (rank) {
+        start[axis] = param_from(p, part);
+        size[axis] = param_many(p, part);
+        put_numbers(f, "start", rank, start);
+        put_numbers(f, "size", rank, size);
+    }
+    put_sha(f, t->sha256);
+    putc(0, f);
 }
 
 /* This rank's records, for rank 0. */
 static char *records(const Saver *s, int64_t *bytes)
 {
+    const Record whole = {-1, 0};
     char name[40];
-    int64_t offset = 0;
+    int64_t offset = s->header;
     Memory text;
     FILE *f = memory_open(&text);
     if (!f)
         return NULL;
-    for (int i = -1; i < s->n && s->n > 0; i++) {
-        const Saved *t = &s->saved[i < 0 ? 0 : i];
-        Record r = {.is_file = i < 0};
-        file_name(s, name, sizeof name);
-        const char *called = i < 0 ? name : t->name;
-        r.name = (int)strlen(called) + 1;
-        memcpy(r.sha256, i < 0 ? s->header_sha256 : t->sha256, SHA256_BYTES);
-        r.bytes = i < 0 ? s->bytes : t->box.bytes;
-        r.offset = s->header + (i < 0 ? 0 : offset);
-        if (i >= 0) {
-            offset += t->box.bytes;
-            r.first = t->box.first;
-            r.dtype = t->p->t.dtype;
-            r.rank = t->p->t.rank;
-            param_shape(t->p, r.dim);
-            r.axis = param_divided(t->p) ? t->p->axis : -1;
-            r.groups = t->p->groups > 1 ? t->p->groups : 1;
-            int part = plan_own_part(s->plan->model, t->p, s->plan->ask.member);
-            r.at = param_from(t->p, part);
-            r.n = r.axis >= 0 ? param_many(t->p, part) : 0;
-        }
-        fwrite(&r, sizeof r, 1, f);
-        fwrite(called, 1, (size_t)r.name, f);
+    file_name(s, name, sizeof name);
+    if (s->n > 0) {
+        fwrite(&whole, sizeof whole, 1, f);
+        fprintf(f, "%s%c{\"bytes\": %" PRId64 ", \"header\": %" PRId64 ", ", name, 0, s->bytes,
+                s->header);
+        put_sha(f, s->header_sha256);
+        fwrite("\0", 2, 1, f);
     }
+    for (int i = 0; i < s->n; offset += s->saved[i++].box.bytes)
+        put_tensor(f, s, &s->saved[i], name, offset);
     int bad = memory_close(f, &text);
     *bytes = (int64_t)text.n;
     return bad ? NULL : text.at;

@@ -54,16 +54,12 @@ const int64_t *saver_moved(const Saver *s);
 
 /* ---- publish.c: the folder of a checkpoint ---- */
 
-/* A rank's file and its tensors, as rank 0 is told. */
+/* What rank 0 is told of a rank's file, and then of each tensor in it.  Three texts follow, each
+ * with its NUL: its name; what the index says of it, once where it is in several pieces; of this
+ * piece. */
 typedef struct {
-    int64_t bytes, offset; /* of a file: its header's */
-    int64_t dim[PP_MAX_RANK];
-    int64_t first; /* byte of the tensor, or of the part, at which this piece begins */
-    int64_t at,
-        n; /* the part: so many elements along the axis, of each of its runs; axis -1: all */
-    int axis, groups;
-    int dtype, rank, is_file, name; /* name: bytes of it, which follow, NUL included */
-    unsigned char sha256[SHA256_BYTES];
+    int64_t at;    /* where the part begins along the axis that is divided; -1: it is the file */
+    int64_t first; /* byte of the part at which the piece begins */
 } Record;
 
 typedef struct {

@@ -12,19 +12,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void shape_text(char *out, size_t n, int rank, const int64_t *dim, int batch_dim)
-{
-    size_t at = (size_t)snprintf(out, n, "[");
-    for (int i = 0; i < rank && at < n; i++) {
-        if (i == batch_dim)
-            at += (size_t)snprintf(out + at, n - at, "%srows", i ? ", " : "");
-        else
-            at += (size_t)snprintf(out + at, n - at, "%s%" PRId64, i ? ", " : "", dim[i]);
-    }
-    if (at < n)
-        snprintf(out + at, n - at, "]");
-}
-
 /* What a row of each input is: pieces that lie apart where its batch dimension is not the first. */
 static void lay_out(const Data *d, int input)
 {
@@ -103,8 +90,8 @@ static PpStatus check_shape(const Data *d, const PpTensor *t, DataFile *file)
     }
     if (!bad)
         return PP_OK;
-    shape_text(want, sizeof want, t->rank, t->dim, t->batch_dim);
-    shape_text(have, sizeof have, f->rank, f->dim, -1);
+    dims_text(want, sizeof want, t->rank, t->dim, t->batch_dim);
+    dims_text(have, sizeof have, f->rank, f->dim, -1);
     const int at = rows_elsewhere(d->model, t, f);
     const int v = f->rank == t->rank - 1 && t->batch_dim == 0 ? tensor_varies(t, 1, &of) : -1;
     if (at >= 0)

@@ -8,6 +8,8 @@
 #include "core/number.h"
 
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 PpStatus feed_open(Feed *f, Pool *pool, const Data *d, const Plan *p)
 {
@@ -21,14 +23,7 @@ PpStatus feed_open(Feed *f, Pool *pool, const Data *d, const Plan *p)
     TRY(pp_take(pool, &f->seen, files, 1));
     TRY(pp_take(pool, &f->length, d->microbatches, sizeof *f->length));
     memcpy(f->host, p->data.input, (size_t)d->model->n_input * sizeof *f->host);
-    TRY(totals_open(&f->totals, pool, d, p));
-    return d->steps_per_pass > 1 ? ahead_open(&f->ahead, d, p->data.has_input, d->batch) : PP_OK;
-}
-
-void feed_close(Feed *f)
-{
-    ahead_close(f->ahead);
-    *f = (Feed){0};
+    return totals_open(&f->totals, pool, d, p);
 }
 
 /* Class targets that count nowhere; else zeros. */
@@ -193,26 +188,38 @@ void feed_scale(Feed *f, int64_t step)
     f->laid_scale = f->loss_scale;
 }
 
-/* The replica's rows of the step, as far as their order is known: not those of the next epoch. */
-static void read_ahead(Feed *f, int64_t step)
+static void will_read(const Data *d, int input, int64_t row)
+{
+    const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+    int dtype;
+    const char *at = data_piece(d, input, row, 0, &dtype);
+    const size_t bytes = (size_t)(data_piece_size(d, input, row) * st_dtype_size(dtype)),
+                 before = (uintptr_t)at % page;
+    union {
+        const char *at;
+        void *p;
+    } begin = {at - before};
+    madvise(begin.p, bytes + before, MADV_WILLNEED);
+}
+
+/* The system begins to read the replica's rows of the step, while this one runs, as far as their
+ * order is known: not those of the next epoch.  Where a row is in many pieces, it is left alone. */
+static void read_ahead(const Feed *f, int64_t step)
 {
     const Data *d = f->data;
-    int64_t epoch, first, part[2], n = 0, k = 0;
-    for (int round = 0; round < data_rounds(d); round++) {
-        data_round(d, step, round, part);
-        n += part[1] - part[0];
-    }
+    int64_t epoch, first, part[2];
     data_position(d, step, &epoch, &first);
-    int64_t *row =
-        step < d->steps && !(f->order && epoch != f->epoch) ? ahead_rows(f->ahead, n) : NULL;
-    if (!row)
+    if (d->steps_per_pass < 2 || step >= d->steps || (f->order && epoch != f->epoch))
         return;
     for (int round = 0; round < data_rounds(d); round++) {
         data_round(d, step, round, part);
-        for (int64_t i = first + part[0]; i < first + part[1]; i++)
-            row[k++] = f->order ? f->order[i] : i;
+        for (int i = 0; i < d->model->n_input; i++)
+            for (int64_t row = first + part[0];
+                 f->plan->data.has_input[i] && d->input[i].n && d->input[i].outer == 1 &&
+                 d->model->input[i].batch_dim == 0 && row < first + part[1];
+                 row++)
+                will_read(d, i, f->order ? f->order[row] : row);
     }
-    ahead_start(f->ahead);
 }
 
 void feed_fill(Feed *f, int64_t step, int pass)

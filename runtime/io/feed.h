@@ -5,7 +5,7 @@
 #ifndef PP_FEED_H
 #define PP_FEED_H
 
-#include "io/ahead.h"
+#include "io/data.h"
 #include "io/totals.h"
 #include "plan/plan.h"
 
@@ -21,15 +21,13 @@ typedef struct {
     int64_t epoch, targets; /* targets of the step that count */
     int filled, pass;
     Totals totals;
-    Ahead *ahead; /* NULL: all steps have the same rows */
-    double loss_scale; /* the loss is multiplied by, beside the mean; 1 at first */
-    double laid_scale; /* what the numbers at `scale` were made with; 0: nothing yet */
-    PpStatus status;   /* of the rows that were laid last: a file may have been cut short */
+    double loss_scale;   /* the loss is multiplied by, beside the mean; 1 at first */
+    double laid_scale;   /* what the numbers at `scale` were made with; 0: nothing yet */
+    PpStatus status;     /* of the rows that were laid last: a file may have been cut short */
     unsigned char *seen; /* per file of an input, while they are looked at */
 } Feed;
 
 PpStatus feed_open(Feed *f, Pool *pool, const Data *d, const Plan *p);
-void feed_close(Feed *f);
 void feed_fill(Feed *f, int64_t step, int pass); /* both from 0 */
 void feed_scale(Feed *f, int64_t step);          /* of rows that are there, anew where it changed */
 int feed_stays(const Feed *f, int64_t step);     /* the step sees the rows that are there */

@@ -20,58 +20,27 @@
 /* elements that are judged together, and after which it is asked whether a signal came */
 enum { BLOCK = 4096, HEED = 1 << 24 };
 
-/* The first of n elements, `stride` bytes from one to the next, that is neither from least to most
- * nor the other one; -1: none. */
-#define FIRST_WRONG(T, MIN, MAX)                                                                   \
-    static inline int64_t wrong_in_##T(const char *at, int64_t n, int64_t stride,                  \
-                                       const PpIndex *b)                                           \
-    {                                                                                              \
-        int none = b->least > (MAX) || b->most < (MIN);                                            \
-        T least = none ? (MAX) : b->least < (MIN) ? (MIN) : (T)b->least;                           \
-        T most = none ? (MIN) : b->most > (MAX) ? (MAX) : (T)b->most;                              \
-        int has = b->has_other && b->other >= (MIN) && b->other <= (MAX);                          \
-        T other = has ? (T)b->other : least; /* which is not wrong */                              \
-        if (none && !has)                                                                          \
-            return n > 0 ? 0 : -1;                                                                 \
-        for (int64_t from = 0, end; from < n; from = end) {                                        \
-            T wrong = 0;                                                                           \
-            end = from + BLOCK < n ? from + BLOCK : n;                                             \
-            for (int64_t i = from; i < end; i++) {                                                 \
-                T v;                                                                               \
-                memcpy(&v, at + i * stride, sizeof v);                                             \
-                wrong |= (T)(((v < least) | (v > most)) & (v != other));                           \
-            }                                                                                      \
-            for (int64_t i = from; wrong && i < end; i++) {                                        \
-                T v;                                                                               \
-                memcpy(&v, at + i * stride, sizeof v);                                             \
-                if ((v < least || v > most) && v != other)                                         \
-                    return i;                                                                      \
-            }                                                                                      \
-        }                                                                                          \
-        return -1;                                                                                 \
-    }                                                                                              \
-    static int64_t first_wrong_##T(const char *at, int64_t n, int64_t stride, const PpIndex *b)    \
-    {                                                                                              \
-        return stride == (int64_t)sizeof(T) ? wrong_in_##T(at, n, (int64_t)sizeof(T), b)           \
-                                            : wrong_in_##T(at, n, stride, b);                      \
-    }
-FIRST_WRONG(uint8_t, 0, UINT8_MAX)
-FIRST_WRONG(int8_t, INT8_MIN, INT8_MAX)
-FIRST_WRONG(uint16_t, 0, UINT16_MAX)
-FIRST_WRONG(int16_t, INT16_MIN, INT16_MAX)
-FIRST_WRONG(int32_t, INT32_MIN, INT32_MAX)
-FIRST_WRONG(int64_t, INT64_MIN, INT64_MAX)
+static int is_wrong(int64_t v, const PpIndex *b)
+{
+    return (v < b->least || v > b->most) && !(b->has_other && v == b->other);
+}
 
+/* The first of n elements, `step` of them from one to the next, that is neither from least to most
+ * nor the other one; -1: none. */
 static int64_t first_wrong(const char *at, int dtype, int64_t n, int64_t step, const PpIndex *b)
 {
-    switch (dtype) {
-    case DATA_U8: return first_wrong_uint8_t(at, n, step, b);
-    case DATA_I8: return first_wrong_int8_t(at, n, step, b);
-    case TOKEN_U16: return first_wrong_uint16_t(at, n, step * 2, b);
-    case DATA_I16: return first_wrong_int16_t(at, n, step * 2, b);
-    case PP_I32: return first_wrong_int32_t(at, n, step * 4, b);
-    default: return first_wrong_int64_t(at, n, step * 8, b);
+    int64_t v[BLOCK], stride = step * st_dtype_size(dtype);
+    for (int64_t from = 0; from < n; from += BLOCK) {
+        const int64_t many = n - from < BLOCK ? n - from : BLOCK;
+        int wrong = 0;
+        npy_integers(at + from * stride, dtype, stride, many, v);
+        for (int64_t i = 0; i < many; i++)
+            wrong |= is_wrong(v[i], b);
+        for (int64_t i = 0; wrong && i < many; i++)
+            if (is_wrong(v[i], b))
+                return from + i;
     }
+    return -1;
 }
 
 /* ---- what is said ---- */

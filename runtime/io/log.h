@@ -18,7 +18,7 @@ typedef struct {
     double loss, grad_norm, lr, seconds;
     double loss_scale; /* of the step */
     double bubble; /* of the passes' time, the part in which ranks do not compute; NAN: not known */
-    int skipped;       /* gradients were not finite: it changed no parameter */
+    int skipped;   /* gradients were not finite: it changed no parameter */
     int64_t step;
 } StepLog;
 
@@ -26,13 +26,13 @@ enum { LOG_RATE = 20 }; /* steps over which the lines' tokens/s is a mean */
 
 typedef struct {
     const Options *opt;
-    int speaks, bar; /* rank 0; a progress bar, on a terminal */
+    int speaks, bar;              /* rank 0; a progress bar, on a terminal */
     int64_t first, steps, tokens; /* steps: done before this run, of all runs; tokens of a step */
     int64_t done;
     double begun;
     double last[LOG_RATE]; /* seconds of the last steps; the second step takes the first's place */
     int64_t timed;         /* steps so far */
-    int64_t memory; /* of the rank that takes most, planned; 0: not asked for */
+    int64_t memory;        /* of the rank that takes most, planned; 0: not asked for */
     FILE *json;
     Events *events; /* NULL: none */
 } Log;
@@ -46,10 +46,10 @@ typedef struct {
     int64_t evaluation;    /* --eval-data: what it takes beside the training's activations */
     int live, live_bound;  /* microbatches: planned; closed form of the schedule, -1: none */
     int messages, threads, offloaded; /* offloaded: stashes a step */
-    char where[80], wire[24]; /* device; "": the CPU */
-    double operations, recomputed; /* as in Plan */
-    int half_type;            /* of the parameters' half copies; 0: none */
-    char half[48];            /* how products of it are computed */
+    char where[80], wire[24];                  /* device; "": the CPU */
+    double operations, recomputed;             /* as in Plan */
+    int half_type;                             /* of the parameters' half copies; 0: none */
+    char half[48];                             /* how products of it are computed */
 } MemoryReport;
 int64_t memory_total(const MemoryReport *m); /* what a rank takes for a step */
 
@@ -78,21 +78,19 @@ PpStatus log_config(Log *l, Group *g, const LogConfig *c, const MemoryReport *mi
 /* log_memory.c: all ranks call them; members: of a rank of the schedule */
 PpStatus log_memory(const Log *l, Group *g, const Schedule *s, int members,
                     const MemoryReport *mine);
-/* --verbose, after the steps: what of the device's memory was taken, beside what was planned;
-   taken: -1: not known */
-PpStatus log_taken(const Log *l, Group *g, int64_t planned, int64_t taken);
-/* --verbose, after the steps: microbatches that were alive at once */
-PpStatus log_live(const Log *l, Group *g, const Schedule *s, int members, int most);
 
-/* After the steps: collectives of a rank's members, and bytes that each of these ranks has sent for
- * them, both of a step */
-PpStatus log_collectives(const Log *l, Group *g, int64_t calls, int64_t sent);
-
-/* --offload params, --verbose: what came to memory and went in all steps; --zero 3: how often a
- * stage's parameters came from other replicas */
+/* --offload params: what came to memory and went in all steps; --zero 3: how often a stage's
+ * parameters came from other replicas */
 typedef struct {
     int64_t came, went, gathers;
 } ShardCount;
-PpStatus log_shards(const Log *l, Group *g, const ShardCount *mine);
+/* What a rank says after the steps. */
+typedef struct {
+    int64_t planned, taken; /* of the device's memory; taken -1: not known */
+    int64_t live;           /* microbatches that were alive at once */
+    int64_t calls, sent;    /* collectives of its members, and bytes sent for them, in a step */
+    ShardCount shards;
+} RunReport;
+PpStatus log_after(const Log *l, Group *g, const Schedule *s, int members, const RunReport *mine);
 
 #endif

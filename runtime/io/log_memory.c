@@ -69,8 +69,7 @@ static void print_process(const MemoryReport *all, const Group *g)
     printf("process memory: %" PRId64, least);
     if (most > least)
         printf(" to %" PRId64, most);
-    printf(" bytes%s in addition (program, libraries)\n",
-           g->processes ? " of each rank" : "");
+    printf(" bytes%s in addition (program, libraries)\n", g->processes ? " of each rank" : "");
 }
 
 /* What products of half types become follows from the CPU, and so may some bits of them. */
@@ -230,67 +229,44 @@ PpStatus log_memory(const Log *l, Group *g, const Schedule *sched, int members,
     return PP_OK;
 }
 
-PpStatus log_taken(const Log *l, Group *g, int64_t planned, int64_t taken)
+static void print_after(const Log *l, const Schedule *s, int members, int rank, const RunReport *m)
 {
-    if (!l->opt->report.verbose)
-        return PP_OK;
-    int64_t mine[2] = {planned, taken}, *all;
-    POOL(room);
-    TRY(group_gather(g, mine, sizeof mine, &room, &all));
-    for (int k = 0; l->speaks && k < g->ranks; k++)
-        if (all[2 * k + 1] >= 0)
-            printf("rank %d device memory: %" PRId64 " bytes planned, %" PRId64 " taken\n", k,
-                   all[2 * k], all[2 * k + 1]);
-    return PP_OK;
-}
-
-PpStatus log_live(const Log *l, Group *g, const Schedule *s, int members, int most)
-{
-    if (!l->opt->report.verbose || l->opt->mode != MODE_TRAIN)
-        return PP_OK;
-    int64_t mine = most, *all;
-    POOL(room);
-    TRY(group_gather(g, &mine, sizeof mine, &room, &all));
-    for (int k = 0; l->speaks && k < g->ranks; k++) {
-        int bound = sched_peak_formula(s->name, s->ranks, s->stages, s->microbatches,
-                                       k / members % s->ranks);
-        printf("rank %d live microbatches: %" PRId64 " at most", k, all[k]);
+    const int bound = sched_peak_formula(s->name, s->ranks, s->stages, s->microbatches,
+                                         rank / members % s->ranks);
+    if (m->taken >= 0)
+        printf("rank %d device memory: %" PRId64 " bytes planned, %" PRId64 " taken\n", rank,
+               m->planned, m->taken);
+    if (l->opt->mode == MODE_TRAIN) {
+        printf("rank %d live microbatches: %" PRId64 " at most", rank, m->live);
         if (bound >= 0)
             printf(", the schedule's closed form is %d", bound);
         putchar('\n');
     }
-    return PP_OK;
+    if (members > 1)
+        printf("rank %d collectives: %" PRId64 " in a step, %" PRId64 " bytes sent\n", rank,
+               m->calls, m->sent);
+    if (l->opt->memory.offload & OFFLOAD_PARAMS)
+        printf("rank %d offload: %" PRId64 " bytes came and %" PRId64 " went with actions\n", rank,
+               m->shards.came, m->shards.went);
+    else if (l->opt->memory.zero == 3)
+        printf("rank %d has gathered parameters %" PRId64 " times\n", rank, m->shards.gathers);
 }
 
-PpStatus log_collectives(const Log *l, Group *g, int64_t calls, int64_t sent)
+PpStatus log_after(const Log *l, Group *g, const Schedule *s, int members, const RunReport *mine)
 {
-    int64_t mine[2] = {calls, sent}, most[2] = {0, 0}, *all;
-    POOL(room);
-    TRY(group_gather(g, mine, sizeof mine, &room, &all));
-    for (int k = 0; k < 2 * g->ranks; k++)
-        most[k % 2] = all[k] > most[k % 2] ? all[k] : most[k % 2];
-    if (l->speaks && !l->opt->report.quiet)
-        printf("collectives: at most %" PRId64 " of a rank in a step, %" PRId64
-               " bytes sent by it\n",
-               most[0], most[1]);
-    for (int k = 0; l->speaks && l->opt->report.verbose && k < g->ranks; k++)
-        printf("rank %d collectives: %" PRId64 " in a step, %" PRId64 " bytes sent\n", k,
-               all[2 * k], all[2 * k + 1]);
-    return PP_OK;
-}
-
-PpStatus log_shards(const Log *l, Group *g, const ShardCount *mine)
-{
-    int elsewhere = l->opt->memory.offload & OFFLOAD_PARAMS;
-    if (!l->opt->report.verbose || (!elsewhere && l->opt->memory.zero < 3))
-        return PP_OK;
-    ShardCount *all;
+    int64_t calls = 0, sent = 0;
+    RunReport *all;
     POOL(room);
     TRY(group_gather(g, mine, sizeof *mine, &room, &all));
-    for (int k = 0; l->speaks && !elsewhere && k < g->ranks; k++)
-        printf("rank %d has gathered parameters %" PRId64 " times\n", k, all[k].gathers);
-    for (int k = 0; l->speaks && elsewhere && k < g->ranks; k++)
-        printf("rank %d offload: %" PRId64 " bytes came and %" PRId64 " went with actions\n", k,
-               all[k].came, all[k].went);
+    for (int k = 0; l->speaks && k < g->ranks; k++) {
+        calls = all[k].calls > calls ? all[k].calls : calls;
+        sent = all[k].sent > sent ? all[k].sent : sent;
+        if (l->opt->report.verbose)
+            print_after(l, s, members, k, &all[k]);
+    }
+    if (l->speaks && !l->opt->report.quiet && members > 1)
+        printf("collectives: at most %" PRId64 " of a rank in a step, %" PRId64
+               " bytes sent by it\n",
+               calls, sent);
     return PP_OK;
 }

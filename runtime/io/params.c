@@ -24,11 +24,12 @@
 #include <unistd.h>
 
 typedef struct {
-    const char *own; /* the folder that has the constants */
-    Index *index;         /* of a checkpoint; NULL: a stage's file */
+    const char *own;           /* the folder that has the constants */
+    Index *index;              /* of a checkpoint; NULL: a stage's file */
     const TensorFiles *shards; /* of a state_dict, or of an optimizer's states */
+    const char *folder; /* of stages' files, of which this one's is opened when it is wanted */
+    int stage, link;
     StFile f;
-    int link;
     char path[PATH_MAX];
 } Source;
 
@@ -43,22 +44,20 @@ static PpStatus close_source(Source *s)
 }
 
 /* wanted: a parameter that is read from there */
-static PpStatus open_source(Source *s, const char *folder, int stage, const char *wanted)
+static PpStatus open_source(Source *s, const char *wanted)
 {
-    char err[ST_ERR];
-    struct stat sb;
-    int n = snprintf(s->path, sizeof s->path, "%s/stage%d.safetensors", folder, stage);
-    if (n >= (int)sizeof s->path - 8)
-        return pp_fail(PP_ERR_IO, "%s: name too long", folder);
-    s->link = stat(s->path, &sb) != 0;
+    char err[ST_ERR], with_link[PATH_MAX];
+    if (snprintf(s->path, sizeof s->path, "%s/stage%d.safetensors", s->folder, s->stage) >=
+        (int)sizeof s->path)
+        return pp_fail(PP_ERR_IO, "%s: name too long", s->folder);
+    s->link = access(s->path, F_OK) != 0;
     if (s->link) {
-        char with_link[PATH_MAX + 32];
-        snprintf(with_link, sizeof with_link, "%s/stage%d.link.json", folder, stage);
-        if (stat(with_link, &sb))
+        const int e = errno;
+        snprintf(with_link, sizeof with_link, "%s/stage%d.link.json", s->folder, s->stage);
+        if (access(with_link, F_OK) != 0)
             return pp_fail(PP_ERR_IO, "%s: %s: give '%s' values with --init, --params or --resume",
-                           s->path, strerror(errno), wanted);
-        memcpy(s->path, with_link,
-               (size_t)n + 1 < sizeof s->path ? strlen(with_link) + 1 : sizeof s->path);
+                           s->path, strerror(e), wanted);
+        memcpy(s->path, with_link, sizeof with_link);
     }
     if (s->link ? st_open_link(&s->f, s->path, err, sizeof err)
                 : st_open(&s->f, s->path, err, sizeof err))
@@ -153,10 +152,10 @@ static PpStatus read_constant(const char *own, const PpConst *c, char *to)
     TRY(read_part(path, c->t.name, c->at, &all, to));
     sha256_of(to, (size_t)c->t.bytes, digest);
     sha256_text(digest, text);
-    return strcmp(text, c->sha256) ? pp_fail(PP_ERR_MODEL,
-                                             "%s: damaged: '%s' is not what ppsplit wrote", path,
-                                             c->t.name)
-                                   : PP_OK;
+    return strcmp(text, c->sha256)
+               ? pp_fail(PP_ERR_MODEL, "%s: damaged: '%s' is not what ppsplit wrote", path,
+                         c->t.name)
+               : PP_OK;
 }
 
 static PpStatus another(const char *path, const char *name)
@@ -222,7 +221,7 @@ static PpStatus load_indexed(Index *x, const Wanted *w, char *to)
                                                            : PP_OK;
 }
 
-static PpStatus load_dense(const Source *s, const Wanted *w, char *to)
+static PpStatus load_dense(Source *s, const Wanted *w, char *to)
 {
     if (w->constant)
         return read_constant(s->own, w->constant, to);
@@ -232,6 +231,8 @@ static PpStatus load_dense(const Source *s, const Wanted *w, char *to)
     }
     if (s->index)
         return load_indexed(s->index, w, to);
+    if (!s->shards && !s->f.map)
+        TRY(open_source(s, w->name));
     const StTensor *t =
         s->shards ? tensors_find(s->shards, w->name, NULL) : st_find(&s->f, w->name);
     if (!t)
@@ -248,7 +249,7 @@ static PpStatus load_dense(const Source *s, const Wanted *w, char *to)
 }
 
 /* Zeros in the gaps of a part that the whole's end leaves. */
-static PpStatus load(const Source *s, const Wanted *w, char *to)
+static PpStatus load(Source *s, const Wanted *w, char *to)
 {
     if (!w->part.gap)
         return load_dense(s, w, to);
@@ -275,7 +276,7 @@ int64_t params_lowest(const void *p, int dtype, int64_t bytes)
 
 /* A tensor to its place, through the host where that is on a device; lowest: as params_lowest()
  * counts, or NULL. */
-static PpStatus place(HostCopy *h, const Source *s, Wanted w, char *to, int64_t *lowest)
+static PpStatus place(HostCopy *h, Source *s, Wanted w, char *to, int64_t *lowest)
 {
     TRY(signals_heed());
     const int64_t bytes = w.part.bytes;
@@ -296,7 +297,7 @@ static PpStatus place(HostCopy *h, const Source *s, Wanted w, char *to, int64_t 
 }
 
 /* --zero 3: what this replica keeps of a parameter, which is read whole. */
-static PpStatus place_pieces(HostCopy *h, const Source *s, const Wanted *w, const Plan *plan,
+static PpStatus place_pieces(HostCopy *h, Source *s, const Wanted *w, const Plan *plan,
                              RankParam *q)
 {
     TRY(signals_heed());
@@ -327,7 +328,7 @@ static int state_name(const Source *s, const char *state, const char *param, cha
 }
 
 /* part: of the parameter, which is the piece's stage's */
-static PpStatus load_states(HostCopy *h, const Source *s, Wanted w, const Piece *piece,
+static PpStatus load_states(HostCopy *h, Source *s, Wanted w, const Piece *piece,
                             const Optimizer *optimizer)
 {
     char name[4096];
@@ -343,15 +344,15 @@ static PpStatus load_states(HostCopy *h, const Source *s, Wanted w, const Piece 
 }
 
 typedef struct {
-    const char *own, *given; /* folders of stages' files */
-    Index *index;            /* instead of `given` */
-    TensorFiles files, torch;     /* n 0: none; the same, and the states of --states */
+    const char *own, *given;  /* folders of stages' files */
+    Index *index;             /* instead of `given` */
+    TensorFiles files, torch; /* n 0: none; the same, and the states of --states */
     const Options *options;
     const Optimizer *optimizer;
-    int states;              /* the checkpoint's too */
+    int states; /* the checkpoint's too */
 } From;
 
-static PpStatus load_params(HostCopy *h, const Plan *plan, const StagePlan *rs, const Source *s,
+static PpStatus load_params(HostCopy *h, const Plan *plan, const StagePlan *rs, Source *s,
                             const From *from)
 {
     Source torch = {.shards = &from->torch};
@@ -368,7 +369,7 @@ static PpStatus load_params(HostCopy *h, const Plan *plan, const StagePlan *rs, 
         TRY(init_of(from->options, plan->model, p, name, &init));
         const Wanted w = {name, p, part, NULL, from->states || !init.given ? NULL : &init};
         TRY(q->value ? place(h, s, w, q->value, &q->lowest) : place_pieces(h, s, &w, plan, q));
-        const Source *states = from->states ? s : from->torch.n ? &torch : NULL;
+        Source *states = from->states ? s : from->torch.n ? &torch : NULL;
         for (int i = q->piece; i < q->piece + q->n_piece && states && q->update; i++)
             TRY(load_states(h, states, w, &plan->pieces.at[i], from->optimizer));
     }
@@ -376,7 +377,7 @@ static PpStatus load_params(HostCopy *h, const Plan *plan, const StagePlan *rs, 
 }
 
 /* They are never trained, and so in no checkpoint. */
-static PpStatus load_constants(HostCopy *h, const StagePlan *rs, const Source *s)
+static PpStatus load_constants(HostCopy *h, const StagePlan *rs, Source *s)
 {
     for (int k = 0; k < rs->st->n_const; k++) {
         const PpConst *c = &rs->st->constants[k];
@@ -391,25 +392,14 @@ static PpStatus load_constants(HostCopy *h, const StagePlan *rs, const Source *s
 
 static PpStatus load_stage(HostCopy *h, const Plan *plan, const StagePlan *rs, const From *from)
 {
-    const PpStage *st = rs->st;
     Source s = {.own = from->own,
                 .index = from->index,
-                .shards = from->files.n ? &from->files : NULL};
-    PpStatus status = PP_OK;
-    const char *wanted = NULL; /* in files: the first */
-    for (int k = 0; k < st->n_param && status == PP_OK; k++) {
-        const char *name = param_name(plan->model, &st->param[k], plan->ask.member);
-        Init init;
-        status = init_of(from->options, plan->model, &st->param[k], name, &init);
-        if (!wanted && st->param[k].use != PP_TRANSMIT && (!init.given || from->states))
-            wanted = name;
-    }
+                .shards = from->files.n ? &from->files : NULL,
+                .folder = from->given ? from->given : from->own,
+                .stage = rs->st->index};
     if (s.shards)
         snprintf(s.path, sizeof s.path, "%s", from->given);
-    else if (!from->index && wanted && status == PP_OK)
-        status = open_source(&s, from->given ? from->given : from->own, st->index, wanted);
-    if (status == PP_OK)
-        status = load_params(h, plan, rs, &s, from);
+    PpStatus status = load_params(h, plan, rs, &s, from);
     if (status == PP_OK)
         status = load_constants(h, rs, &s);
     PpStatus closed = close_source(&s);

@@ -92,7 +92,7 @@ PpStatus checkpoint_prepare(const Options *o, int64_t step)
 
 typedef struct {
     Record r;
-    const char *name, *file; /* of a tensor: the file it is in */
+    const char *name, *head, *piece;
 } Entry;
 
 static int compare(int64_t x, int64_t y) { return (x > y) - (x < y); }
@@ -108,22 +108,15 @@ static int by_name(const void *a, const void *b)
 
 static PpStatus entries(const Publication *p, Pool *pool, Entry **list, int *n)
 {
-    const char *file = NULL;
-    for (int64_t at = 0; at < p->bytes;) {
-        Entry e = {.name = p->record + at + sizeof e.r};
-        memcpy(&e.r, p->record + at, sizeof e.r);
-        e.file = file = e.r.is_file ? e.name : file;
+    for (const char *at = p->record; at < p->record + p->bytes;) {
+        Entry e = {.name = at + sizeof e.r};
+        memcpy(&e.r, at, sizeof e.r);
+        e.head = e.name + strlen(e.name) + 1;
+        e.piece = e.head + strlen(e.head) + 1;
+        at = e.piece + strlen(e.piece) + 1;
         TRY(pp_add(pool, list, n, &e, sizeof e));
-        at += (int64_t)sizeof e.r + e.r.name;
     }
     return PP_OK;
-}
-
-static void put_sha(FILE *f, const unsigned char *digest)
-{
-    char text[SHA256_TEXT];
-    sha256_text(digest, text);
-    fprintf(f, "\"sha256\": \"%s\"}", text);
 }
 
 /* A line of its own for the next member of an object. */
@@ -145,62 +138,12 @@ static void put_files(FILE *f, const Entry *e, int n)
 {
     const char *comma = "";
     fputs(",\n  \"files\": {", f);
-    for (int i = 0; i < n; i++) {
-        if (!e[i].r.is_file)
-            continue;
-        put_key(f, &comma, e[i].name);
-        fprintf(f, "{\"bytes\": %" PRId64 ", \"header\": %" PRId64 ", ", e[i].r.bytes,
-                e[i].r.offset);
-        put_sha(f, e[i].r.sha256);
-    }
-    fputs("\n  }", f);
-}
-
-static void put_numbers(FILE *f, const char *key, int n, const int64_t *list)
-{
-    fprintf(f, "\"%s\": [", key);
     for (int i = 0; i < n; i++)
-        fprintf(f, "%s%" PRId64, i ? ", " : "", list[i]);
-    fputs("], ", f);
-}
-
-/* The dimensions in which a part is a box, that along which it is cut among them: those of the
- * tensor, or where the axis has several runs what lies before it, a run, what lies behind. */
-static int view_of(const Record *r, int64_t dim[PP_MAX_RANK], int *axis)
-{
-    memcpy(dim, r->dim, sizeof r->dim);
-    *axis = r->axis;
-    if (r->axis < 0 || r->groups == 1)
-        return r->rank;
-    int64_t outer = r->groups, inner = 1;
-    for (int i = 0; i < r->rank; i++)
-        *(i < r->axis ? &outer : &inner) *= i == r->axis ? 1 : r->dim[i];
-    dim[0] = outer;
-    dim[1] = r->dim[r->axis] / r->groups;
-    dim[2] = inner;
-    *axis = 1;
-    return 3;
-}
-
-static void put_box(FILE *f, const Record *r)
-{
-    int64_t start[PP_MAX_RANK] = {0}, size[PP_MAX_RANK];
-    int axis, rank = view_of(r, size, &axis);
-    if (axis < 0)
-        return;
-    start[axis] = r->at;
-    size[axis] = r->n;
-    put_numbers(f, "start", rank, start);
-    put_numbers(f, "size", rank, size);
-}
-
-static void put_shape(FILE *f, const Record *r)
-{
-    int64_t view[PP_MAX_RANK];
-    int axis, rank = view_of(r, view, &axis);
-    put_numbers(f, "shape", r->rank, r->dim);
-    if (r->axis >= 0 && r->groups > 1)
-        put_numbers(f, "view", rank, view);
+        if (e[i].r.at < 0) {
+            put_key(f, &comma, e[i].name);
+            fputs(e[i].head, f);
+        }
+    fputs("\n  }", f);
 }
 
 static void put_tensors(FILE *f, const Entry *e, int n)
@@ -208,22 +151,15 @@ static void put_tensors(FILE *f, const Entry *e, int n)
     fputs(",\n  \"tensors\": {", f);
     const char *comma = "", *name = NULL;
     for (int i = 0; i < n; i++) {
-        if (e[i].r.is_file)
+        if (e[i].r.at < 0)
             continue;
-        int another = !name || strcmp(name, e[i].name) != 0;
+        const int another = !name || strcmp(name, e[i].name) != 0;
         if (another) {
             fputs(name ? "]}" : "", f);
             put_key(f, &comma, name = e[i].name);
-            fprintf(f, "{\"dtype\": \"%s\", ", st_dtype_name(e[i].r.dtype));
-            put_shape(f, &e[i].r);
-            fputs("\"pieces\": [", f);
+            fprintf(f, "{%s\"pieces\": [", e[i].head);
         }
-        fputs(another ? "{\"file\": " : ", {\"file\": ", f);
-        json_write_string(f, e[i].file);
-        fprintf(f, ", \"offset\": %" PRId64 ", \"bytes\": %" PRId64 ", ", e[i].r.offset,
-                e[i].r.bytes);
-        put_box(f, &e[i].r);
-        put_sha(f, e[i].r.sha256);
+        fprintf(f, "%s%s", another ? "" : ", ", e[i].piece);
     }
     fputs(name ? "]}\n  }" : "\n  }", f);
 }

@@ -16,14 +16,11 @@
 
 /* ---- the model ---- */
 
-static void shape_text(char *to, size_t n, int dtype, int rank, const int64_t *dim)
+static void tensor_text(char *to, size_t n, int dtype, int rank, const int64_t *dim)
 {
     const char *type = st_dtype_name(dtype);
-    size_t at = (size_t)snprintf(to, n, "%s[", type ? type : "?");
-    for (int i = 0; i < rank && at < n; i++)
-        at += (size_t)snprintf(to + at, n - at, "%s%" PRId64, i ? ", " : "", dim[i]);
-    if (at < n)
-        snprintf(to + at, n - at, "]");
+    const int at = snprintf(to, n, "%s", type ? type : "?");
+    dims_text(to + at, n - (size_t)at, rank, dim, -1);
 }
 
 static int is_parameter(const PpPlan *p, const char *name)
@@ -46,8 +43,8 @@ static PpStatus same_parameter(const Index *x, const PpParam *p, const char *nam
                        "--resume %s: checkpoint of another model: it has no parameter '%s'",
                        x->path, name);
     param_shape(p, dim);
-    shape_text(want, sizeof want, p->t.dtype, p->t.rank, dim);
-    shape_text(have, sizeof have, c->dtype, c->rank, c->dim);
+    tensor_text(want, sizeof want, p->t.dtype, p->t.rank, dim);
+    tensor_text(have, sizeof have, c->dtype, c->rank, c->dim);
     if (strcmp(want, have) != 0)
         return pp_fail(
             PP_ERR_MODEL,
@@ -194,8 +191,10 @@ PpStatus resume_groups(const Index *x, Options *o)
     text = text ? text : index_option(x, "dp");
     long n = text ? strtol(text, &end, 10) : 1;
     if (text && (end == text || *end || n < 1 || n > INT_MAX))
-        return pp_fail(PP_ERR_MODEL, "--resume %s: it was written with --groups %s, which is no "
-                       "number of groups", x->path, text);
+        return pp_fail(PP_ERR_MODEL,
+                       "--resume %s: it was written with --groups %s, which is no "
+                       "number of groups",
+                       x->path, text);
     if (n % o->machine.dp)
         return pp_fail(
             PP_ERR_MODEL,

@@ -9,43 +9,43 @@
 
 #include "base/file/map.h"
 #include "scratch.h"
+#include "worker.h"
 
 #include <errno.h>
 #include <inttypes.h>
 #include <limits.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
+/* All copies of one number. */
 typedef struct {
-    int number, write;
+    int open;     /* started and not waited for */
+    int64_t last; /* the worker's number of the last one */
+    double begin, end;
+} Progress;
+
+typedef struct {
+    StoreFile *f;
+    Progress *of;
+    int write, first; /* first: of its number */
     int64_t at, bytes;
     char *memory;
 } Piece;
 
-/* All copies of one number. */
-typedef struct {
-    int open; /* started and not done */
-    double begin, end;
-} Progress;
-
 struct StoreFile {
     Pool pool;
     StoreWish wish;
-    int fd, started; /* started: the thread */
-    char *memory;    /* wish.shared: the file */
-    FileMap *map;    /* which is named where the disk fails */
-    pthread_t thread;
-    pthread_mutex_t lock;
-    pthread_cond_t work, done;
-    /* A ring of wish.most pieces: `count` from `head` on are to be copied */
-    Piece *piece;
-    int head, count, quit;
+    int fd;
+    char *memory; /* wish.shared: the file */
+    FileMap *map; /* which is named where the disk fails */
+    Worker *worker;
+    Piece *piece;       /* a ring, one for each thing that the worker may have */
+    int64_t pieces;     /* so far */
     Progress *progress; /* per number */
-    int error;          /* of the first copy that failed: errno, or -1 when it was cut short */
+    int error;          /* atomic: of the first copy that failed: errno, or -1: it was cut short */
     Piece failed;
 };
 
@@ -56,9 +56,8 @@ static int copy_piece(int fd, const Piece *p)
 {
     for (int64_t at = 0; at < p->bytes;) {
         size_t left = (size_t)(p->bytes - at), most = 1 << 30;
-        ssize_t n = p->write
-                        ? pwrite(fd, p->memory + at, left < most ? left : most, p->at + at)
-                        : pread(fd, p->memory + at, left < most ? left : most, p->at + at);
+        ssize_t n = p->write ? pwrite(fd, p->memory + at, left < most ? left : most, p->at + at)
+                             : pread(fd, p->memory + at, left < most ? left : most, p->at + at);
         if (n < 0 && errno != EINTR)
             return errno;
         if (n == 0)
@@ -68,42 +67,18 @@ static int copy_piece(int fd, const Piece *p)
     return 0;
 }
 
-static void finish_piece(StoreFile *f, const Piece *p, double begin, int error)
+static void work_piece(void *piece)
 {
-    Progress *q = &f->progress[p->number];
-    if (error && !f->error) {
-        f->error = error;
-        f->failed = *p;
+    const Piece *p = piece;
+    StoreFile *f = p->f;
+    if (p->first)
+        p->of->begin = pp_now();
+    if (!f->error) {
+        const int error = copy_piece(f->fd, p);
+        f->failed = error ? *p : f->failed;
+        __atomic_store_n(&f->error, error, __ATOMIC_RELEASE);
     }
-    if (q->begin < 0)
-        q->begin = begin;
-    q->end = pp_now();
-    q->open--;
-    f->head = (f->head + 1) % f->wish.most;
-    f->count--;
-    pthread_cond_broadcast(&f->done);
-}
-
-static void *file_main(void *arg)
-{
-    StoreFile *f = arg;
-    pthread_mutex_lock(&f->lock);
-    while (1) {
-        while (!f->count && !f->quit)
-            pthread_cond_wait(&f->work, &f->lock);
-        if (!f->count)
-            break;
-        Piece p = f->piece[f->head];
-        int error = f->error;
-        pthread_mutex_unlock(&f->lock);
-        double begin = pp_now();
-        if (!error)
-            error = copy_piece(f->fd, &p);
-        pthread_mutex_lock(&f->lock);
-        finish_piece(f, &p, begin, error);
-    }
-    pthread_mutex_unlock(&f->lock);
-    return NULL;
+    p->of->end = pp_now();
 }
 
 /* ---- for the rank's thread ---- */
@@ -138,76 +113,55 @@ PpStatus store_file_open(StoreFile **to, const StoreWish *w)
     f->fd = -1;
     if (f->wish.most < 1)
         f->wish.most = 1;
-    pthread_mutex_init(&f->lock, NULL);
-    pthread_cond_init(&f->work, NULL);
-    pthread_cond_init(&f->done, NULL);
     TRY(pp_take(&f->pool, &f->piece, f->wish.most, sizeof *f->piece));
     TRY(pp_take(&f->pool, &f->progress, w->copies, sizeof *f->progress));
     TRY(scratch_open(&f->fd, w->bytes, w->rank, w->option, w->folder));
     TRY(map_file(f));
-    if (pthread_create(&f->thread, NULL, file_main, f))
-        return pp_fail(PP_ERR_IO, "%s: no thread for %s", pp_rank(w->rank).text,
-                       w->option);
-    f->started = 1;
-    return PP_OK;
+    f->worker = worker_open(f->wish.most);
+    return f->worker ? PP_OK
+                     : pp_fail(PP_ERR_IO, "%s: no thread for %s", pp_rank(w->rank).text, w->option);
 }
 
 void store_file_close(StoreFile *f)
 {
     if (!f)
         return;
-    if (f->started) {
-        pthread_mutex_lock(&f->lock);
-        f->quit = 1;
-        pthread_cond_signal(&f->work);
-        pthread_mutex_unlock(&f->lock);
-        pthread_join(f->thread, NULL);
-    }
+    worker_close(f->worker);
     file_forget(f->map);
     if (f->memory)
         munmap(f->memory, (size_t)f->wish.bytes);
     if (f->fd >= 0)
         close(f->fd);
-    pthread_cond_destroy(&f->work);
-    pthread_cond_destroy(&f->done);
-    pthread_mutex_destroy(&f->lock);
     pool_free(&f->pool);
     free(f);
 }
 
 void store_file_start(StoreFile *f, int number, int write, int64_t at, void *memory, int64_t bytes)
 {
-    pthread_mutex_lock(&f->lock);
-    while (f->count == f->wish.most)
-        pthread_cond_wait(&f->done, &f->lock);
     Progress *q = &f->progress[number];
-    if (!q->open++)
-        q->begin = -1;
-    f->piece[(f->head + f->count++) % f->wish.most] =
-        (Piece){.number = number, .write = write, .at = at, .bytes = bytes, .memory = memory};
-    pthread_cond_signal(&f->work);
-    pthread_mutex_unlock(&f->lock);
+    Piece *p = &f->piece[f->pieces++ % f->wish.most];
+    worker_await(f->worker, f->pieces - f->wish.most); /* the one whose place it takes */
+    *p = (Piece){f, q, write, !q->open, at, bytes, memory};
+    q->open = 1;
+    q->last = worker_give(f->worker, work_piece, p);
 }
 
 PpStatus store_file_wait(StoreFile *f, int number)
 {
-    pthread_mutex_lock(&f->lock);
-    while (f->progress[number].open)
-        pthread_cond_wait(&f->done, &f->lock);
-    int error = f->error;
-    Piece p = f->failed;
-    pthread_mutex_unlock(&f->lock);
+    Progress *q = &f->progress[number];
+    worker_await(f->worker, q->last);
+    q->open = 0;
+    const int error = __atomic_load_n(&f->error, __ATOMIC_ACQUIRE);
     if (!error)
         return PP_OK;
+    const Piece *p = &f->failed;
     return pp_fail(PP_ERR_IO, "%s: %s %s: %s %" PRId64 " bytes: %s", pp_rank(f->wish.rank).text,
-                   f->wish.option, f->wish.folder, p.write ? "writing" : "reading", p.bytes,
+                   f->wish.option, f->wish.folder, p->write ? "writing" : "reading", p->bytes,
                    error < 0 ? "cut short" : strerror(error));
 }
 
 void store_file_span(StoreFile *f, int number, double *begin, double *end)
 {
-    pthread_mutex_lock(&f->lock);
     *begin = f->progress[number].begin;
     *end = f->progress[number].end;
-    pthread_mutex_unlock(&f->lock);
 }

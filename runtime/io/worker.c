@@ -1,6 +1,6 @@
 /*
- * worker.c - a thread that waits for work, does it, and waits again.  Both sides spin for a moment
- * before they sleep, since the other one is often close.
+ * worker.c - a thread with a queue.  Both sides spin for a moment before they sleep, since the
+ * other one is often close.
  */
 #include "worker.h"
 
@@ -8,37 +8,37 @@
 #include <signal.h>
 #include <stdlib.h>
 
-typedef enum { IDLE, BUSY, QUIT } State;
+typedef struct {
+    void (*work)(void *); /* NULL: the thread ends */
+    void *arg;
+} Job;
 
 struct Worker {
     pthread_t thread;
     pthread_mutex_t lock;
     pthread_cond_t turn;
-    void (*work)(void *);
-    void *arg;
-    State state; /* atomic */
+    Job *job; /* a ring of `most` */
+    int most;
+    int64_t given, done; /* atomic: the number of the last one */
 };
 
-/* The state once it is another than `now`. */
-static State next_state(Worker *w, State now)
+/* Waits until *at is n or more. */
+static void reach(Worker *w, const int64_t *at, int64_t n)
 {
     enum { SPINS = 4000 };
-    State s = now;
-    for (int i = 0; i < SPINS && s == now; i++)
-        s = __atomic_load_n(&w->state, __ATOMIC_ACQUIRE);
-    if (s != now)
-        return s;
+    for (int i = 0; i < SPINS; i++)
+        if (__atomic_load_n(at, __ATOMIC_ACQUIRE) >= n)
+            return;
     pthread_mutex_lock(&w->lock);
-    while ((s = __atomic_load_n(&w->state, __ATOMIC_ACQUIRE)) == now)
+    while (__atomic_load_n(at, __ATOMIC_ACQUIRE) < n)
         pthread_cond_wait(&w->turn, &w->lock);
     pthread_mutex_unlock(&w->lock);
-    return s;
 }
 
-static void set_state(Worker *w, State s)
+static void advance(Worker *w, int64_t *at, int64_t n)
 {
     pthread_mutex_lock(&w->lock);
-    __atomic_store_n(&w->state, s, __ATOMIC_RELEASE);
+    __atomic_store_n(at, n, __ATOMIC_RELEASE);
     pthread_cond_broadcast(&w->turn);
     pthread_mutex_unlock(&w->lock);
 }
@@ -46,58 +46,69 @@ static void set_state(Worker *w, State s)
 static void *worker_main(void *p)
 {
     Worker *w = p;
-    while (next_state(w, IDLE) == BUSY) {
-        w->work(w->arg);
-        set_state(w, IDLE);
+    for (int64_t n = 1;; n++) {
+        reach(w, &w->given, n);
+        const Job job = w->job[n % w->most];
+        if (!job.work)
+            return NULL;
+        job.work(job.arg);
+        advance(w, &w->done, n);
     }
-    return NULL;
 }
 
-Worker *worker_open(void)
+static void release(Worker *w)
+{
+    pthread_cond_destroy(&w->turn);
+    pthread_mutex_destroy(&w->lock);
+    free(w->job);
+    free(w);
+}
+
+Worker *worker_open(int most)
 {
     Worker *w = calloc(1, sizeof *w);
     if (!w)
         return NULL;
+    w->most = most < 1 ? 1 : most;
+    w->job = calloc((size_t)w->most, sizeof *w->job);
     pthread_mutex_init(&w->lock, NULL);
     pthread_cond_init(&w->turn, NULL);
     sigset_t all, old;
     sigfillset(&all);
     sigdelset(&all, SIGBUS); /* of a file that was cut short: base/file/map.c names it */
     pthread_sigmask(SIG_SETMASK, &all, &old);
-    int bad = pthread_create(&w->thread, NULL, worker_main, w);
+    int bad = !w->job || pthread_create(&w->thread, NULL, worker_main, w);
     pthread_sigmask(SIG_SETMASK, &old, NULL);
     if (!bad)
         return w;
-    pthread_cond_destroy(&w->turn);
-    pthread_mutex_destroy(&w->lock);
-    free(w);
+    release(w);
     return NULL;
 }
 
-void worker_give(Worker *w, void (*work)(void *), void *arg)
+int64_t worker_give(Worker *w, void (*work)(void *), void *arg)
 {
-    worker_await(w);
-    w->work = work;
-    w->arg = arg;
-    set_state(w, BUSY);
+    const int64_t n = w->given + 1;
+    worker_await(w, n - w->most);
+    w->job[n % w->most] = (Job){work, arg};
+    advance(w, &w->given, n);
+    return n;
 }
 
-int worker_idle(Worker *w) { return __atomic_load_n(&w->state, __ATOMIC_ACQUIRE) == IDLE; }
+void worker_await(Worker *w, int64_t number) { reach(w, &w->done, number); }
 
-void worker_await(Worker *w)
+int worker_idle(Worker *w) { return __atomic_load_n(&w->done, __ATOMIC_ACQUIRE) == w->given; }
+
+void worker_finish(Worker *w)
 {
-    if (w && !worker_idle(w))
-        next_state(w, BUSY);
+    if (w)
+        worker_await(w, w->given);
 }
 
 void worker_close(Worker *w)
 {
     if (!w)
         return;
-    worker_await(w);
-    set_state(w, QUIT);
+    worker_give(w, NULL, NULL);
     pthread_join(w->thread, NULL);
-    pthread_cond_destroy(&w->turn);
-    pthread_mutex_destroy(&w->lock);
-    free(w);
+    release(w);
 }
