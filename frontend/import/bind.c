@@ -124,10 +124,165 @@ void bind_add(Symbols *s, Arena *a, const char *name)
     vec_push(a, &s->name, name);
 }
 
+/* ---- formulas, as exporters write them: "past + seq", "2*s0", "(s0 + 1)//2" ---- */
+
+/* Does a dimension of an input have this name, and no more? */
+static bool stands_alone(const Model *m, const char *name)
+{
+    for (size_t i = 0; i < m->graph->n_input; i++) {
+        const Onnx__TensorShapeProto *s = raw_shape(m->graph->input[i]);
+        for (size_t k = 0; s && k < s->n_dim; k++) {
+            const Onnx__TensorShapeProto__Dimension *d = s->dim[k];
+            if (d->value_case == ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_PARAM &&
+                !strcmp(d->dim_param, name))
+                return true;
+        }
+    }
+    return false;
+}
+
+/* foreign: a symbol that is no dimension; unknown: one that is not bound; wrong: too large, or
+ * divided by 0 */
+typedef struct {
+    const ImportState *s;
+    const char *at;
+    Symbols symbol;
+    bool bad, foreign, unknown, wrong;
+    uint32_t operators, depth;
+} Formula;
+
+static int64_t terms(Formula *f, bool factors);
+
+static bool take(Formula *f, const char *text)
+{
+    f->at += strspn(f->at, " ");
+    bool is = !strncmp(f->at, text, strlen(text));
+    f->at += is ? strlen(text) : 0;
+    return is;
+}
+
+static int64_t in_brackets(Formula *f)
+{
+    int64_t x = terms(f, false);
+    f->bad |= !take(f, ")");
+    return x;
+}
+
+/* Whole numbers; a division is rounded down. */
+static int64_t apply(Formula *f, char op, int64_t x, int64_t y)
+{
+    f->operators++;
+    if (op == '/' || op == '%') {
+        f->wrong |= y <= 0;
+        int64_t down = y <= 0 ? 0 : x / y - (x % y < 0);
+        return op == '/' ? down : x - down * y;
+    }
+    f->wrong |= op == '*'   ? __builtin_mul_overflow(x, y, &x)
+                : op == '+' ? __builtin_add_overflow(x, y, &x)
+                            : __builtin_sub_overflow(x, y, &x);
+    return x;
+}
+
+/* Behind "NAME(": Max, Min, floor. */
+static int64_t call(Formula *f, const char *name)
+{
+    bool most = !strcasecmp(name, "max"), least = !strcasecmp(name, "min");
+    int64_t x = terms(f, false);
+    f->bad |= !most && !least && strcasecmp(name, "floor") != 0;
+    while (!f->bad && (most || least) && take(f, ",")) {
+        int64_t y = terms(f, false);
+        x = (most ? x > y : x < y) ? x : y;
+    }
+    f->operators++;
+    f->bad |= !take(f, ")");
+    return x;
+}
+
+static int64_t operand(Formula *f)
+{
+    enum { DEEPEST = 64 };
+    f->bad |= f->depth == DEEPEST;
+    if (f->bad)
+        return 1;
+    if (take(f, "("))
+        return in_brackets(f);
+    if (isdigit((unsigned char)*f->at)) {
+        char *end;
+        long long n = strtoll(f->at, &end, 10);
+        f->at = end;
+        f->bad |= n > INT32_MAX;
+        return n;
+    }
+    size_t length = strcspn(f->at, " +-*/%(),^");
+    const char *name = arena_strndup(f->s->g->arena, f->at, length);
+    f->at += length;
+    f->bad |= length == 0;
+    if (take(f, "("))
+        return call(f, name);
+    int64_t n = f->bad ? 1 : number(f->s, name, 1);
+    bind_add(&f->symbol, f->s->g->arena, name);
+    f->unknown |= n < 0;
+    f->foreign |= n < 0 && !stands_alone(f->s->m, name);
+    return n < 0 ? 1 : n;
+}
+
+/* A sum of products, or a product of factors. */
+static int64_t terms(Formula *f, bool factors)
+{
+    f->depth++;
+    bool minus = !factors && take(f, "-");
+    int64_t x = factors ? operand(f) : terms(f, true);
+    x = minus ? -x : x;
+    while (!f->bad) {
+        f->at += strspn(f->at, " ");
+        char op = *f->at;
+        if (!op || !strchr(factors ? "*/%" : "+-", op))
+            break;
+        f->at += op == '/' && f->at[1] == '/' ? 2 : 1;
+        x = apply(f, op, x, factors ? operand(f) : terms(f, true));
+    }
+    f->depth--;
+    return x;
+}
+
+/* "past + seq", where past and seq are dimensions of their own or are bound: "batch-size" may be a
+ * name.  A --bind of the whole is meant before. */
+static bool is_formula(Formula *f, DimName d, int64_t *value)
+{
+    const char *said;
+    f->symbol.seen.arena = f->s->g->arena;
+    f->at = d.name;
+    if (find_option(f->s, d.name, &said))
+        return false;
+    *value = terms(f, false);
+    f->at += strspn(f->at, " ");
+    return !*f->at && !f->bad && !f->foreign && f->operators && f->symbol.name.n &&
+           (f->unknown || !f->wrong);
+}
+
 int64_t bind_size(const ImportState *s, DimName d)
 {
-    int64_t n = number(s, d.name, 1);
+    Formula f = {.s = s};
+    int64_t n = number(s, d.name, 1), value;
+    if (n < 0 && is_formula(&f, d, &value) && !f.unknown) {
+        if (value < 1 || value > INT32_MAX)
+            diag_fatal(EXIT_USAGE, WHERE_FILE(s->m->path), "dimension '%s' is %lld",
+                       diag_escape(s->g->arena, d.name), (long long)value);
+        n = value;
+    }
     return n < 0 ? -1 : n * d.times;
+}
+
+void bind_add_names(const ImportState *s, Symbols *to, DimName d, bool unbound)
+{
+    Formula f = {.s = s};
+    int64_t value;
+    bool formula = is_formula(&f, d, &value);
+    if (!formula || !unbound)
+        bind_add(to, s->g->arena, d.name);
+    for (uint32_t i = 0; formula && i < f.symbol.name.n; i++)
+        if (!unbound || number(s, f.symbol.name.at[i], 1) < 0)
+            bind_add(to, s->g->arena, f.symbol.name.at[i]);
 }
 
 int64_t bind_count(const ImportState *s, const char *name) { return number(s, name, 0); }

@@ -85,6 +85,9 @@ bool bind_option(const char *option, const char *name, const char **text);
 DimName bind_name(const ImportState *s, const Onnx__TensorShapeProto__Dimension *d,
                   const char *input, int i);
 int64_t bind_size(const ImportState *s, DimName d);     /* -1: unbound */
+/* Adds the names by which the size may be given: its own and, of a formula, its symbols'; unbound:
+ * those that are to be given, of a formula not its own. */
+void bind_add_names(const ImportState *s, Symbols *to, DimName d, bool unbound);
 int64_t bind_count(const ImportState *s, const char *name); /* of a sequence; -1: unbound */
 
 void bind_add(Symbols *s, Arena *a, const char *name); /* once */

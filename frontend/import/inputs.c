@@ -106,9 +106,9 @@ static bool make_input(ImportState *s, const Onnx__TypeProto__Tensor *t, const c
         dim[d] = bind_name(s, t->shape->dim[d], input, d);
         shape.d[d] = dim[d].name ? bind_size(s, dim[d]) : t->shape->dim[d]->dim_value;
         if (dim[d].name)
-            bind_add(&all->dimension, a, dim[d].name);
+            bind_add_names(s, &all->dimension, dim[d], false);
         if (shape.d[d] < 0)
-            bind_add(unbound, a, dim[d].name);
+            bind_add_names(s, unbound, dim[d], true);
         known &= shape.d[d] >= 0;
     }
     if (!known)
@@ -176,7 +176,7 @@ static void name_dimensions(ImportState *s, Binds *all)
         for (int d = 0; d < (int)t->shape->n_dim; d++) {
             DimName name = bind_name(s, t->shape->dim[d], v->name, d);
             if (name.name)
-                bind_add(&all->dimension, s->g->arena, name.name);
+                bind_add_names(s, &all->dimension, name, false);
         }
     }
 }

@@ -126,23 +126,24 @@ static bool next_known(const Fx *x, uint32_t *param)
 }
 
 /* The parameters that it is by its bits, else a line through them, else a function of them by its
- * numbers. */
+ * numbers, else one by its name. */
 static Candidates candidates_of(Fx *x, const Trace *t)
 {
     enum { ENOUGH = 16 }; /* numbers, so that a line says something */
     bool many = shape_elements(&t->tensor->shape) >= ENOUGH;
     Candidates all = {0};
-    for (int pass = 0; pass < 3 && all.n == 0; pass++)
+    for (int pass = 0; pass < 4 && all.n == 0; pass++)
         for (uint32_t id = x->p->first_param - 1; next_known(x, &id);) {
             uint32_t e = x->p->has_signature ? entry_of(x, id) : NONE;
             bool taken = id >= GIVEN && strmap_get(&x->p->by_name, tie_param(x, id)->name) != NONE;
             if (tie_param(x, id)->stat || taken || (x->p->has_signature && e == NONE))
                 continue;
-            Recipe *r =
-                pass ? tie_function(x, id, t->tensor, pass == 1) : tie_exact(x, id, t->tensor);
+            Recipe *r = pass == 0   ? tie_exact(x, id, t->tensor)
+                        : pass == 3 ? undo_told(x, t, id, NULL)
+                                    : tie_function(x, id, t->tensor, pass == 1);
             Candidate c = {id, r, e != NONE && !is_merged(t) && fx_is_origin(x, t->use->init, e),
                            e != NONE && fx_is_own(tie_param(x, id)->name, t->use->node->scope)};
-            if (r && (!pass || many || c.told || c.own))
+            if (r && (!pass || (pass < 3 && many) || c.told || c.own))
                 vec_push(x->a, &all, c);
         }
     return all;

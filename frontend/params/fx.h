@@ -100,6 +100,15 @@ Recipe *tie_exact(Fx *x, uint32_t param, const RawTensor *t);
 /* How it is a * parameter + b (linear), or a * f(parameter) + b for a function of one operand, or
  * NULL. */
 Recipe *tie_function(Fx *x, uint32_t param, const RawTensor *t, bool linear);
+/* Those functions; step: what the source calls them; inverse: where that alone says which it is. */
+typedef struct {
+    double (*fn)(double), (*inverse)(double);
+    Op op;
+    const char *step[3];
+} TieFunction;
+enum { TIE_FUNCTIONS = 11 };
+extern const TieFunction tie_functions[TIE_FUNCTIONS];
+void tie_record(Arena *a, Recipe *r, Dtype t, Op op, double factor, double addend);
 const Param *tie_param(const Fx *x, uint32_t param);
 
 /* ---- origin.c ---- */
@@ -135,6 +144,9 @@ typedef struct {
     bool plain, turned;
 } Undone;
 extern const char *const fx_turns[]; /* kinds of fx nodes that exchange dims */
+/* The recipe of a function of a parameter whose name is all that the file says was done, of however
+ * few numbers.  undone: NULL: the parameter is known; else its numbers, by the inverse. */
+Recipe *undo_told(Fx *x, const Trace *t, uint32_t param, void **undone);
 /* The parameter behind a trace, when the operations can be undone. */
 bool undo(Fx *x, const Trace *t, Undone *out);
 /* The parameter of which the traces are the rows, in their order. */

@@ -119,8 +119,8 @@ static bool is_in_recipe(Fx *x, const Recipe *r, uint32_t entry)
     return false;
 }
 
-/* Are the operand's numbers another parameter's?  Then this one met a factor of zero (the first step
- * of a recurrent layer), which its gradient meets too; unless it is zero itself. */
+/* Are the operand's numbers another parameter's?  Then this one met a factor of zero (the first
+ * step of a recurrent layer), which its gradient meets too; unless it is zero itself. */
 static bool met_zero(const Fx *x, const Recipe *r, uint32_t entry)
 {
     const Param *q = &x->p->g->param.at[x->p->sig_param[entry]];

@@ -231,18 +231,23 @@ static double f_softplus(double v) { return log1p(exp(v)); }
 static double f_square(double v) { return v * v; }
 static double f_reciprocal(double v) { return 1 / v; }
 static double f_exp_of_minus(double v) { return exp(-v); }
+static double f_minus_log(double v) { return -log(v); }
+static double f_logit(double v) { return log(v / (1 - v)); }
 
 /* The first is the line through the parameter itself.  Neg is exp(-x). */
-static const struct {
-    double (*fn)(double);
-    Op op;
-} function[] = {
-    {f_none, OP_NONE},   {exp, OP_Exp},           {f_exp_of_minus, OP_Neg},
-    {tanh, OP_Tanh},     {f_sigmoid, OP_Sigmoid}, {f_softplus, OP_Softplus},
-    {f_square, OP_Mul},  {sqrt, OP_Sqrt},         {f_reciprocal, OP_Reciprocal},
-    {log, OP_Log},       {fabs, OP_Abs},
+const TieFunction tie_functions[TIE_FUNCTIONS] = {
+    {f_none, NULL, OP_NONE, {NULL}},
+    {exp, log, OP_Exp, {"exp"}},
+    {f_exp_of_minus, f_minus_log, OP_Neg, {"exp", "neg"}},
+    {f_sigmoid, f_logit, OP_Sigmoid, {"sigmoid"}},
+    {tanh, atanh, OP_Tanh, {"tanh"}},
+    {f_softplus, NULL, OP_Softplus, {"softplus"}},
+    {f_square, NULL, OP_Mul, {NULL}},
+    {sqrt, NULL, OP_Sqrt, {"sqrt"}},
+    {f_reciprocal, NULL, OP_Reciprocal, {"reciprocal"}},
+    {log, NULL, OP_Log, {"log"}},
+    {fabs, NULL, OP_Abs, {"abs"}},
 };
-enum { FUNCTIONS = sizeof function / sizeof *function };
 
 /* a and b of the line through all pairs (f(parameter), tensor); false when it does not pass through
  * them, or b leaves so few digits of the tensor that anything would. */
@@ -283,7 +288,7 @@ static bool fit_line(const RawTensor *from, const RawTensor *t, int64_t n, doubl
     return true;
 }
 
-static void record(Arena *a, Recipe *r, Dtype t, Op op, double factor, double addend)
+void tie_record(Arena *a, Recipe *r, Dtype t, Op op, double factor, double addend)
 {
     uint32_t v = 0;
     if (op != OP_NONE)
@@ -323,12 +328,12 @@ Recipe *tie_function(Fx *x, uint32_t param, const RawTensor *t, bool linear)
             param_turn(copy, own, q->shape.d[0], q->shape.d[1], dtype_size(t->dtype));
             from.bytes.at = copy;
         }
-        for (size_t f = !linear; f < (linear ? 1 : FUNCTIONS); f++) {
+        for (size_t f = !linear; f < (linear ? 1 : TIE_FUNCTIONS); f++) {
             double factor, addend;
-            if (!fit_line(&from, t, n, function[f].fn, &factor, &addend))
+            if (!fit_line(&from, t, n, tie_functions[f].fn, &factor, &addend))
                 continue;
             Recipe *r = recipe_of(x->a, param);
-            record(x->a, r, t->dtype, function[f].op, factor, addend);
+            tie_record(x->a, r, t->dtype, tie_functions[f].op, factor, addend);
             if (turned)
                 recipe_swap(x->a, r);
             else if (!shape_equal(&q->shape, &t->shape))

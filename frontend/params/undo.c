@@ -1,14 +1,15 @@
 /*
- * undo.c - a parameter that constant folding left only a view of.  In: an initializer, and what
- * the file says that it was computed of (origin.c): one parameter, by views.  Out: the parameter's
- * shape and bytes, and the recipe that makes the initializer of it; or nothing, where what was done
- * cannot be undone.
+ * undo.c - a parameter that constant folding left only a view or a function of.  In: an
+ * initializer, and what the file says that it was computed of (origin.c): one parameter, by these
+ * steps.  Out: the parameter's shape and bytes, and the recipe that makes the initializer of it; or
+ * nothing, where what was done cannot be undone.
  *
  * The steps are told, their sizes are not.  What was expanded is seen in the numbers.  A view to a
  * vector with dims of 1 is undone to the vector; one that merged dims, by the view of the other
  * factor of the product.  Numbers that are all the same do not say which dims are copies: that is
  * known of the first alone.
  */
+#include <math.h>
 #include <string.h>
 
 #include "fx.h"
@@ -152,8 +153,70 @@ static bool undo_view(Fx *x, const Trace *t, Undone *out)
     return true;
 }
 
+/* ---- functions ---- */
+
+/* Is the function, with this sign, all that was done? */
+static bool is_told(const Fx *x, const Trace *t, const TieFunction *f, int sign)
+{
+    static const char *const minus[] = {"neg", NULL};
+    uint32_t n = !f->step[0] ? 0 : !f->step[1] ? 1 : 2;
+    return n && fx_steps(x, t, f->step) == n && fx_steps(x, t, NULL) == n + (sign < 0) &&
+           (sign > 0 || fx_steps(x, t, minus) == 1);
+}
+
+/* Does it make the numbers of its own ones?  q NULL: these are computed first, and infinite where
+ * what was made was rounded to the function's bound. */
+static bool makes(const TieFunction *f, int sign, const RawTensor *of, const Param *q, void *own)
+{
+    const RawTensor from = {.dtype = of->dtype, .shape = of->shape, .bytes = {.at = own}};
+    if (q)
+        param_bytes(q, own);
+    for (int64_t i = 0; i < shape_elements(&of->shape); i++) {
+        double is = raw_number(of, i);
+        if (!q)
+            element_set_double(of->dtype, own, i, f->inverse(sign * is));
+        double v = raw_number(&from, i);
+        if (!(fabs(is - sign * f->fn(v)) <= 2e-6 * fabs(is)) || (!q && !isfinite(v)))
+            return false;
+    }
+    return true;
+}
+
+Recipe *undo_told(Fx *x, const Trace *t, uint32_t param, void **undone)
+{
+    enum { MOST = 1 << 24 };
+    const RawTensor *of = t->tensor;
+    const Param *q = undone ? NULL : tie_param(x, param);
+    bool fits = !q || (q->dtype == of->dtype && shape_equal(&q->shape, &of->shape));
+    for (int k = 2; fits && x->origin && k < 2 * TIE_FUNCTIONS; k++) {
+        const TieFunction *f = &tie_functions[k / 2];
+        int sign = k % 2 ? -1 : 1;
+        if (!is_told(x, t, f, sign) || (!q && !f->inverse) || shape_elements(&of->shape) > MOST)
+            continue;
+        void *own = arena_alloc(x->a, of->bytes.length + 1);
+        if (!makes(f, sign, of, q, own))
+            continue;
+        Recipe *r = recipe_of(x->a, param);
+        tie_record(x->a, r, of->dtype, f->op, sign, 0);
+        if (undone)
+            *undone = own;
+        return r;
+    }
+    return NULL;
+}
+
+/* ---- one trace, several ---- */
+
 bool undo(Fx *x, const Trace *t, Undone *out)
 {
+    void *own;
+    *out = (Undone){.shape = t->tensor->shape, .bytes = t->tensor->bytes};
+    out->recipe = undo_told(x, t, 0, &own);
+    if (out->recipe) {
+        out->bytes.at = own;
+        out->bytes.converted = true;
+        return true;
+    }
     uint32_t other = fx_steps(x, t, views) + fx_steps(x, t, copies) + fx_steps(x, t, added);
     if (!is_undoable(x, t))
         return false;

@@ -51,7 +51,7 @@ done
 # What is said, and what is refused.
 said() { "$ppsplit" -q "$cases/$1/${2:-model}.onnx" --loss mse -o said.out "${@:3}" 2>&1 | sed "s|$cases/||; /^hint/d"; rm -rf said.out; }
 told() { said "$@" | sed -n 's/.*: //p'; }
-is "folded: what was recovered is named" "$(said folded | head -n 1)" "folded/model.onnx: warning: parameters were recovered from what the export folded them into: token f32[1,1,8], step f32[3,8] (rows in the order they are read), gamma f32[8]"
+is "folded: what was recovered is named" "$(said folded | head -n 1)" "folded/model.onnx: warning: parameters were recovered from what the export folded them into: token f32[1,1,8], step f32[3,8] (rows in the order they are read), gamma f32[8], logit_scale f32[], state.A_log f32[8]"
 is "given: what cannot be recovered is named" "$(said given)" "given/model.onnx: warning: parameters will not train, folded away by the export, merged with equal ones or not used: flat, a.parametrizations.weight.original0, a.parametrizations.weight.original1, c.parametrizations.weight.original0, c.parametrizations.weight.original1, place.weight"
 is "packed: a parameter of which a use is folded, and trains: refused" "$(told packed)" "o.bias (as sum_1)"
 is "packed: what was computed is not taken for a parameter" "$(told packed model --freeze o.bias)" "proto, conv.weight"

@@ -72,8 +72,8 @@ static void test_dynamo_folds(void)
        "a sum with a constant stands for its parameter");
 }
 
-/* A use that was computed away, beside one that is there: the first step of a recurrent layer, whose
- * state is zeros, leaves the bias; of another only numbers are left. */
+/* A use that was computed away, beside one that is there: the first step of a recurrent layer,
+ * whose state is zeros, leaves the bias; of another only numbers are left. */
 static void test_dynamo_uses(void)
 {
     const char *signature = "\n# inputs\np_w: PARAMETER target='r.w'\np_b: PARAMETER "
@@ -318,6 +318,41 @@ static void test_dynamo_plain_norm(void)
        "a norm without weight and bias reads its statistics as such alone: for eval, and to move");
 }
 
+/* Of few numbers a function is known by the names of what was done: -exp of a parameter that the
+ * file has in no other way, exp(-v) of one that it has. */
+static void test_dynamo_told_functions(void)
+{
+    const char *signature = "\n# inputs\np_s: PARAMETER target='s'\np_v: PARAMETER "
+                            "target='v'\nx: USER_INPUT\n# outputs\n";
+    float v[2] = {0.25f, -0.5f}, minus[2] = {expf(-0.25f), expf(0.5f)}, scale[1] = {-expf(0.75f)};
+    M m = {0};
+    tensor(&m, "neg", 1, (int[]){1, 0}, scale, sizeof scale);
+    tensor(&m, "v", 1, (int[]){2, 1, 0}, v, sizeof v);
+    tensor(&m, "exp_1", 1, (int[]){2, 1, 0}, minus, sizeof minus);
+    folded_from(&m, "neg", "['s', 'exp']");
+    folded_from(&m, "exp_1", "['v', 'neg_1']");
+    node(&m, "Mul", "node_1", "x neg", "mul", "['', 'mul']", call("mul", "mul.Tensor", "%x, %neg"));
+    node(&m, "Mul", "node_2", "mul exp_1", "mul_1", "['', 'mul_1']",
+         call("mul_1", "mul.Tensor", "%mul, %exp_1"));
+    node(&m, "Add", "node_3", "mul_1 v", "y", "['', 'add']",
+         call("add", "add.Tensor", "%mul_1, %p_v"));
+    Graph *g = import(&m, signature, NULL);
+    const Param *s = param(g, "s");
+    ok(g && is_shaped(s, 1, 1, 0) && fabs((double)first_of(s, 0) - 0.75) < 1e-6 &&
+           g->param.n == 2 && !strstr(said, "get no gradient"),
+       "functions of few numbers are known by their names");
+
+    float one[1] = {1}; /* tanh(20), rounded: its inverse is infinite */
+    tensor(&m, "tanh", 1, (int[]){1, 0}, one, sizeof one);
+    folded_from(&m, "tanh", "['s', 'tanh']");
+    node(&m, "Mul", "node_1", "x tanh", "y", "['', 'mul']",
+         call("mul", "mul.Tensor", "%x, %tanh"));
+    signature = "\n# inputs\np_s: PARAMETER target='s'\nx: USER_INPUT\n# outputs\n";
+    g = import(&m, signature, NULL);
+    ok(g && !param(g, "s") && strstr(said, "will not train") && strstr(said, ": s\n"),
+       "none is made again of a number that rounding took to a function's bound");
+}
+
 /* repeat(): of one row, and of two, which the file does not hold as such. */
 static void test_dynamo_repeated(void)
 {
@@ -343,6 +378,7 @@ int main(void)
 {
     models_begin();
     test_dynamo_repeated();
+    test_dynamo_told_functions();
     test_dynamo_plain_norm();
     test_dynamo_folds();
     test_dynamo_uses();

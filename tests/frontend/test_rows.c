@@ -155,21 +155,34 @@ static void test_anonymous(void)
     is(import_with(&m, "unk__1=2 unk__2=2"), 2, "0 0 : 0", "tf2onnx's are names");
 }
 
-/* Of what exporters write a multiple follows from another size; any other formula is a name. */
+/* Sizes that follow from others, as exporters write them. */
 static void test_formulas(void)
 {
-    M m = sum("n,1", "past,seq,1,1", "n,2*past", "?,?,?,?");
-    Graph *g = import_with(&m, "n=1 past=3 seq=5");
-    ok(g && g->input.n == 3 && val(g, g->input.at[2])->shape.d[1] == 6, "2*past is 6");
-    m = sum("n,1", "past,seq,1,1", "n,past + seq", "?,?,?,?");
-    ok(!import_with(&m, "n=1 past=3 seq=5") &&
-           strstr(said, "dimensions without a value: 'past + seq'") &&
-           strstr(said, "--bind 'past + seq=N'"),
-       "a sum is asked for: %s", said);
+    static const struct { const char *text; int64_t is; } good[] = {
+        {"past + seq", 8},          {"past+seq", 8},        {"seq - past", 2},
+        {"2*past", 6},              {"past*seq", 15},       {"seq//2", 2},
+        {"seq/2", 2},               {"(past + 1)*2 - 1", 7}, {"-past + 2*seq", 7},
+        {"Max(past; seq)", 5},      {"Min(past; seq - 3)", 2}, {"floor(seq/2) + 1", 3},
+        {"(seq - 1)//past + 1", 2}, {"seq % past", 2},
+    };
+    for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
+        char text[64];
+        snprintf(text, sizeof text, "n,%s", good[i].text);
+        M m = sum("n,1", "past,seq,1,1", text, "?,?,?,?");
+        Graph *g = import_with(&m, "n=1 past=3 seq=5");
+        int64_t got = g && g->input.n == 3 ? val(g, g->input.at[2])->shape.d[1] : -1;
+        ok(got == good[i].is, "'%s' is %lld: %s", good[i].text, (long long)got, g ? "" : said);
+    }
+    M m = sum("n,1", "past,seq,1,1", "n,past + seq", "?,?,?,?");
+    ok(!import_with(&m, "n=1 past=3") && strstr(said, "dimensions without a value: 'seq'"),
+       "a symbol of a sum is asked for: %s", said);
+    m = sum("n,1", "past,seq,1,1", "n,past - seq", "?,?,?,?");
+    ok(!import_with(&m, "n=1 past=3 seq=5") && strstr(said, "dimension 'past - seq' is -2"),
+       "less than 1: %s", said);
     m = sum("n,1", "n,1", "n,seq-len", "?,?,?,?");
     ok(!import_with(&m, "n=1") && strstr(said, "'seq-len'"), "a name with a dash: %s", said);
     m = sum("n,1", "n,1", "n,seq-len", "?,?,?,?");
-    g = import_with(&m, "n=1 seq-len=4");
+    Graph *g = import_with(&m, "n=1 seq-len=4");
     ok(g && val(g, g->input.at[2])->shape.d[1] == 4, "which takes a value");
     m = sum("n,1", "seq,1,1", "n,seq^2", "?,?,?,?");
     ok(!import_with(&m, "n=1 seq=4") && strstr(said, "'seq^2'"), "not understood, a name: %s", said);
