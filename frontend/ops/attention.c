@@ -16,6 +16,7 @@ typedef struct {
     ValueId q, k, v; /* [B, heads, S, d], k and v with the past in front */
     int64_t batch, q_len, kv_len, past;
     double scale, cap;  /* cap 0: none */
+    Dtype precise;      /* the type of the scores */
     ValueId keep, bias; /* bool over [.., q, kv]: may be attended; added to the scores; NONE */
     bool dead;          /* a query may have no key at all */
 } Attention;
@@ -73,6 +74,7 @@ static Attention attention(Import *im, ValueId q_, ValueId k_, ValueId v_)
                        .kv_len = k.d[2],
                        .past = k.d[2] - q.d[2],
                        .scale = 1 / sqrt((double)low_max(q.d[3], 1)),
+                       .precise = t,
                        .keep = NONE,
                        .bias = NONE};
 }
@@ -119,16 +121,31 @@ static ValueId probabilities(const Attention *a, ValueId scores, ValueId *biased
     return g_formula(g, "dead, y: dead ? 0 : y", dead, y);
 }
 
+/* What a graph of the node makes of x, which has its shape and type. */
+static ValueId modified(const Import *im, const char *graph, ValueId x)
+{
+    if (!im_has(im, graph))
+        return x;
+    ValueId y = im_graph(im, graph, x);
+    Shape s = low_shape(im->g, x), t = low_shape(im->g, y);
+    if (!shape_equal(&s, &t) || low_dtype(im->g, x) != low_dtype(im->g, y))
+        low_fatal(im, -1, "%s makes %s of %s", graph,
+                  shape_print(im->arena, low_dtype(im->g, y), &t),
+                  shape_print(im->arena, low_dtype(im->g, x), &s));
+    return y;
+}
+
 /* [B, heads, q, d].  shown: the scores, capped, biased, and as probabilities. */
 static ValueId attend(const Attention *a, ValueId shown[4])
 {
     Graph *g = a->im->g;
     const int64_t each = low_shape(g, a->q).d[1] / low_shape(g, a->k).d[1];
     ValueId k = repeat_heads(a->im, a->k, each), v = repeat_heads(a->im, a->v, each);
-    shown[0] = shown[1] = low_scale(g, g_matmul(g, a->q, g_swap_last(g, k)), a->scale);
+    shown[0] = low_scale(g, g_matmul(g, a->q, g_swap_last(g, k)), a->scale);
+    shown[0] = shown[1] = modified(a->im, "score_mod", g_cast(g, shown[0], a->precise));
     if (a->cap != 0)
         shown[1] = g_formula(g, "x, double cap: Tanh(x * (1 / cap)) * cap", shown[0], a->cap);
-    shown[3] = probabilities(a, shown[1], &shown[2]);
+    shown[3] = modified(a->im, "prob_mod", probabilities(a, shown[1], &shown[2]));
     return g_matmul(g, g_cast(g, shown[3], low_dtype(g, a->q)), v);
 }
 
@@ -329,35 +346,15 @@ void import_group_query_attention(Import *im)
 
 /* ---- FlexAttention (ai.onnx.preview) ---- */
 
-/* What a graph of the node makes of x, which has its shape and type. */
-static ValueId modified(const Import *im, const char *graph, ValueId x)
-{
-    if (!im_has(im, graph))
-        return x;
-    ValueId y = im_graph(im, graph, x);
-    Shape s = low_shape(im->g, x), t = low_shape(im->g, y);
-    if (!shape_equal(&s, &t) || low_dtype(im->g, x) != low_dtype(im->g, y))
-        low_fatal(im, -1, "%s makes %s of %s", graph,
-                  shape_print(im->arena, low_dtype(im->g, y), &t),
-                  shape_print(im->arena, low_dtype(im->g, x), &s));
-    return y;
-}
-
 void import_flex_attention(Import *im)
 {
-    Graph *g = im->g;
+    ValueId shown[4];
     low_need_rank(im, 0, 4, 4);
     Attention a = standard_attention(im);
-    Dtype t = low_dtype(g, a.q), single = t == DT_F64 ? DT_F64 : DT_F32,
-          precise = im_dtype(im, "softmax_precision", single);
-    if (!dtype_is_float(precise))
-        low_fatal(im, -1, "softmax_precision %d is no type of floats", (int)precise);
-    const int64_t each = low_shape(g, a.q).d[1] / low_shape(g, a.k).d[1];
-    ValueId k = repeat_heads(im, a.k, each), v = repeat_heads(im, a.v, each);
-    ValueId scores = g_cast(g, low_scale(g, g_matmul(g, a.q, g_swap_last(g, k)), a.scale), precise);
-    scores = modified(im, "score_mod", scores);
-    ValueId p = modified(im, "prob_mod", g_softmax(g, scores, 3));
-    im->out[0] = g_matmul(g, g_cast(g, p, t), v);
+    a.precise = im_dtype(im, "softmax_precision", a.precise == DT_F64 ? DT_F64 : DT_F32);
+    if (!dtype_is_float(a.precise))
+        low_fatal(im, -1, "softmax_precision %d is no type of floats", (int)a.precise);
+    im->out[0] = attend(&a, shown);
 }
 
 /* ---- RotaryEmbedding ---- */

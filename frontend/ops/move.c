@@ -357,6 +357,8 @@ void import_gather_nd(Import *im)
 {
     ValueId in[2] = {low_need(im, 0), low_need(im, 1)};
     int64_t batch = im_int(im, "batch_dims", 0);
+    if (batch < 0 || batch > MAX_RANK)
+        low_fatal(im, -1, "batch_dims is out of range");
     im->out[0] = graph_node(im->g, OP_GatherND, 2, in, (Attr){.batch_dims = batch});
 }
 
