@@ -78,8 +78,6 @@ bool batch_demand(Batch *b, ValueId *slot, Place at);
 
 /* batch_rules.c: writes the tags of a node's results; says whether one changed */
 bool batch_sweep_node(Batch *b, NodeId id);
-/* which single row the output is made of, or -1 */
-int64_t batch_row(const Batch *b, const Node *n, uint32_t out);
 
 /* batch_merge.c: how microbatches meet; notes->output and notes->target_why */
 Fate *batch_fates(Batch *b);

@@ -153,7 +153,8 @@ static int64_t row_of(const Batch *b, ValueId v)
     return v < b->values && val(b->g, v)->batch < 0 ? b->row[v] : -1;
 }
 
-int64_t batch_row(const Batch *b, const Node *n, uint32_t out)
+/* which single row the output is made of, or -1 */
+static int64_t batch_row(const Batch *b, const Node *n, uint32_t out)
 {
     const Value *x = n->nin ? val(b->g, n->in[0]) : NULL; /* Random reads nothing */
     bool split = n->op == OP_Split && x->batch == (int)n->attr.axis;

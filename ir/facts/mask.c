@@ -16,15 +16,15 @@ static bool readable(const Value *v)
 double band_part(Band b, int64_t m, int64_t n)
 {
     int64_t tiles = 0, live = 0;
-    for (int64_t i = 0; i < m; i += BAND_TILE) {
-        tiles += (n + BAND_TILE - 1) / BAND_TILE;
-        int64_t columns = band_end(b, i, n) - band_first(b, i);
-        live += columns > 0 ? (columns + BAND_TILE - 1) / BAND_TILE : 0;
+    const int64_t across = (n + BAND_TILE - 1) / BAND_TILE;
+    for (int64_t i = 0; i < m; i += BAND_TILE, tiles += across) {
+        const int64_t end = (i + BAND_TILE + b.above + BAND_TILE - 1) / BAND_TILE;
+        const int64_t first = i + b.below > 0 ? (i + b.below) / BAND_TILE : 0;
+        const int64_t some = (end < across ? end : across) - first;
+        live += some > 0 ? some : 0;
     }
     return tiles > 0 ? (double)live / (double)tiles : 1;
 }
-
-bool band_pays(Band b, int64_t m, int64_t n) { return 8 * band_part(b, m, n) <= 7; }
 
 /* The last two dimensions are the operand's. */
 static bool keeps_matrix(const Graph *g, const Node *n)
@@ -198,7 +198,7 @@ static Mask band_of(const ConeRows *of, MaskAsk ask)
         k.band.below = first - i < k.band.below ? first - i : k.band.below;
         k.band.above = last - i > k.band.above ? last - i : k.band.above;
     }
-    k.yes = band_pays(k.band, m, n);
+    k.yes = 8 * band_part(k.band, m, n) <= 7; /* it skips enough tiles */
     k.full = all == band_cells(k.band, m, n) * (lines / m);
     return k;
 }

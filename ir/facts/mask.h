@@ -16,18 +16,6 @@ enum { BAND_TILE = 32 };
 /* A band of a matrix: its elements (i, j) with below <= j - i <= above.  Square tiles of BAND_TILE
    (PP_TILE in pp.h) that contain none of it are skipped. */
 typedef struct { int64_t below, above; } Band;
-/* The columns of the tiles in row i that contain some of it: from first up to end. */
-static inline int64_t band_first(Band b, int64_t i)
-{
-    int64_t j = i / BAND_TILE * BAND_TILE + b.below;
-    return j < 0 ? 0 : j / BAND_TILE * BAND_TILE;
-}
-static inline int64_t band_end(Band b, int64_t i, int64_t columns)
-{
-    int64_t j = (i / BAND_TILE + 1) * BAND_TILE + b.above;
-    j = j < 0 ? 0 : (j + BAND_TILE - 1) / BAND_TILE * BAND_TILE;
-    return j < columns ? j : columns;
-}
 
 /* A masked score is at most this: e^(it - an unmasked score) is 0. */
 #define BAND_LOWEST (-0x1p120)
@@ -51,7 +39,6 @@ typedef struct { const Graph *g; Arena *a; IdMap at; VEC(Mask) mask; } Masks;
 
 /* The fraction of the tiles of m x n elements that contain some of it. */
 double band_part(Band b, int64_t m, int64_t n);
-bool band_pays(Band b, int64_t m, int64_t n); /* whether it skips enough tiles */
 Mask mask_of(Masks *k, ValueId v, MaskAsk ask);
 /* whether v holds numbers like scores, far from BAND_LOWEST: products, parameters, constants,
    sums */

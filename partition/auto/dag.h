@@ -76,14 +76,6 @@ Load load_new(const Dag *d, const uint32_t *first, Arena *a);
 void load_add(Load *l, uint32_t group);
 void load_remove(Load *l, uint32_t group);
 static inline Ticks load_ticks(const Load *l) { return l->time + l->link; }
-static inline int64_t load_memory(const Load *l, uint32_t live)
-{
-    return l->params + (int64_t)live * l->stash;
-}
-static inline uint32_t dag_live(const Dag *d, uint32_t stage)
-{
-    return d->p->live ? d->p->live[stage] : 1;
-}
 bool load_fits(const Load *l, uint32_t stage);
 
 /* chain.c */

@@ -86,5 +86,6 @@ void load_remove(Load *l, uint32_t group) { change(l, group, -1); }
 
 bool load_fits(const Load *l, uint32_t stage)
 {
-    return !l->d->most || load_memory(l, dag_live(l->d, stage)) <= l->d->most[stage];
+    const int64_t live = l->d->p->live ? l->d->p->live[stage] : 1;
+    return !l->d->most || l->params + live * l->stash <= l->d->most[stage];
 }
