@@ -23,7 +23,7 @@ typedef struct {
     int64_t shift;     /* bytes behind `offset` where it is with this length */
 } StageConst;
 
-/* The kernels of a stage for one target, each distinct text once. */
+/* The kernels of a stage, each distinct text once. */
 typedef struct {
     VEC(const char *) name;
     StrMap of;                      /* text -> index */
@@ -37,10 +37,10 @@ typedef struct {
     int64_t rows;                   /* the most */
 } StageConv;
 
-/* What steps compute, each once: a table by hash. */
-typedef struct { uint64_t hash; const uint8_t *bytes; uint32_t n, number; } Signature;
-/* room: for a step's bytes until they are known */
-typedef struct { Signature *slot; uint32_t n, cap; VEC(uint8_t) room; } Signatures;
+/* What steps compute, each once, found by its hash; room: for a step's bytes until they are known
+ */
+typedef struct { const uint8_t *bytes; uint32_t n; } Signature;
+typedef struct { VEC(Signature) list; IdMap of; VEC(uint8_t) room; } Signatures;
 
 /* Nodes that become one MatMulBias: a product, the Add of a bias, a Cast to half or the Add again;
    bias: as the library reads it. */
@@ -63,7 +63,6 @@ typedef struct {
     IdMap recomputed;               /* values of the forward that the backward computes again */
     IdMap collective;               /* by result of a collective: its row */
     Ids collectives;                /* those results, in the order of their rows */
-    IdMap grad;                     /* by gradient the parameter */
     IdMap edge;                     /* of a value that crosses a cut: its layout (plan/edge.c) */
     Refs edges;
     IdMap chain;                    /* by node of a chain which one (plan/bias.c) */
@@ -75,8 +74,6 @@ typedef struct {
 typedef struct {
     int64_t bytes, bytes_grad, bytes_half;
     Bytes at;
-    Dtype *type;        /* by parameter of the graph, the smallest of its copies' types */
-    int64_t *row;       /* elements from row to row, where there is room behind each; 0 */
     /* where its gradient is, which is its first use's sum, and its other uses'; -1: none; then of
      * each of ParamUse.partial the sums of a member's chunks but the first */
     Bytes grad_at, more_at, chunks_at;
@@ -115,8 +112,7 @@ typedef struct {
 
 /* Of a stage while it is printed. */
 typedef struct {
-    Target target;
-    KernelList *kernels;            /* by target; of a body those of the stage */
+    KernelList *kernels;            /* of a body those of the stage */
     struct StageNames *names;       /* of its buffers, once one is asked for (print/names.c) */
     Signatures signatures;
     /* a statement before each step and at the end of each function: --profile, tests; NULL: none */
@@ -170,16 +166,14 @@ int64_t cg_value_most(const Lengths *l, const Polynomial *p, bool samples);
 
 struct StageGen {
     Pipe *pipe;
-    /* the same stage for other targets, whose tables and constants stand there too: this one has
-     * names of its own.  NULL: it is the only one */
-    const StageGen *beside;
     /* of a loss over the whole minibatch: the Pipe of a microbatch's shapes; else NULL */
     const Pipe *microbatches;
     Graph *g;
     Stage *stage;
     const char *name;               /* "stage3": of its file, its functions, its tables */
     Arena *a;
-    bool device;                    /* for devices: bias.c, count.c */
+    Target target;
+    bool device; /* its library of products adds biases, and takes sizes from the host */
     bool fixed;                     /* rows never change: every extent is a plain number */
     bool profiled;                  /* --profile: the probe of the CPU's program is a timer */
     SizesMet *sizes;                /* where lengths vary; NULL: they do not */

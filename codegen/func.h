@@ -33,7 +33,7 @@ typedef struct {
     /* a value of the workspace, or saved by I, that shares its place with an earlier or later
        one */
     bool guest;
-    const struct Ref *layout;       /* STASH, SAVED, PARAM, HALF: as the value stands there */
+    const struct Ref *layout;       /* STASH, SAVED: as the value stands there */
 } Buffer;
 
 /* Where element (i0, i1, ..) of a value stands: in buffer buf at off + sum of stride[d] * i_d. ext:
@@ -104,7 +104,7 @@ typedef struct StageGen StageGen;
 
 /* The workspace of a function: all; the most that is alive at one step; and what is behind it, for
    loops, and for kernels that hand results to the next one: of those it is known once printed. */
-typedef struct { int64_t work, live, scratch[TARGETS]; } FuncBytes;
+typedef struct { int64_t work, live, scratch; } FuncBytes;
 
 typedef struct {
     StageGen *sg;
@@ -133,7 +133,7 @@ typedef struct {
     VEC(Step) step;
     Ids counted;                    /* masks of which the host is told how many are true */
     VEC(Repeat) repeat;             /* in their order, apart from one another */
-    Text body[TARGETS];             /* the printed function */
+    Text body;                      /* the printed function */
 } Func;
 
 /* Which operand of a Phase is read. */

@@ -15,7 +15,7 @@
 /* ---- plan/table.c ---------------------------------------------------------------------------- */
 
 /* As schedules see it; of a loss over the whole minibatch `minibatch' is the stage as it runs. */
-const PpStage *cg_stage_table(const StageGen *sg, Target target, Arena *a);
+const PpStage *cg_stage_table(const StageGen *sg, Arena *a);
 /* The number of an input in the plan, where loss_scale has none. */
 int cg_input_number(const Pipe *p, ValueId v);
 /* name: NULL: the value's */
@@ -24,7 +24,7 @@ const char *cg_mesh_name(int mesh);                     /* "PP_TENSOR", ... */
 PpTensor cg_tensor(const Graph *g, ValueId v, const char *name, const Lengths *l, Arena *a);
 /* The constants in their order, as numbers in StageGen.constants: those in params/, then, for a
    device, which reads all in its memory, those that stand in the source. */
-Ids cg_table_constants(const StageGen *sg, bool device, Arena *a);
+Ids cg_table_constants(const StageGen *sg, Arena *a);
 /* May the user's own function make the stage's weight gradients? */
 bool cg_own_weight(const StageGen *sg);
 
@@ -38,8 +38,8 @@ const char *cg_called(const StageGen *sg, ValueId value, Arena *a);
 
 /* ---- plan/collective.c ----------------------------------------------------------------------- */
 
-/* by PP_ALL_REDUCE and so on: the operation, and its name in tables and in calls */
-typedef struct { Op op; const char *name, *call; } CollectiveKind;
+/* by PP_ALL_REDUCE and so on: the operation, and its name in calls */
+typedef struct { Op op; const char *call; } CollectiveKind;
 extern const CollectiveKind cg_collective_kind[];
 /* PpStage.collective; once the functions have their steps */
 const PpCollective *cg_collectives(const StageGen *sg, Arena *a, int *n);

@@ -15,10 +15,10 @@ static const PpStage *table_of(Pipe *p, uint32_t stage, bool device, const Stage
                                Arena *a)
 {
     Arena *scratch = arena_within(a);
-    StageGen *sg = cg_stage(scratch, p, stage, device);
+    StageGen *sg = cg_stage(scratch, p, stage, device ? TARGET_CUDA : TARGET_C);
     if (device)
         cg_scratch(sg);
-    const PpStage *table = cg_stage_table(sg, device ? TARGET_CUDA : TARGET_C, a);
+    const PpStage *table = cg_stage_table(sg, a);
     if (launches)
         *launches = cg_launches(sg, a);
     arena_free(scratch);

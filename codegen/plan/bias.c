@@ -72,14 +72,14 @@ static ValueId bias_of(const Search *x, const StageGen *sg, const Node *add, Val
     return val(g, b)->dtype == t && standing(x, sg, b, chain) ? b : NONE;
 }
 
-static bool chain_from(const Search *x, const StageGen *sg, bool device, NodeId product, Chain *c)
+static bool chain_from(const Search *x, const StageGen *sg, NodeId product, Chain *c)
 {
     const Graph *g = x->g;
     const Node *n = &g->node.at[product];
     ValueId y = n->out[0];
     Dtype t = val(g, n->in[0])->dtype;
     const Shape *w = &val(g, n->in[1])->shape;
-    if (!(dtype_is_half(t) || (device && t == DT_F32)) || val(g, y)->dtype != DT_F32 ||
+    if (!(dtype_is_half(t) || (sg->device && t == DT_F32)) || val(g, y)->dtype != DT_F32 ||
         w->rank != 2 || w->d[0] < 1 || w->d[1] < 2)
         return false;
     NodeId add = next(x, y, OP_Add), last = add;
@@ -127,12 +127,18 @@ static bool *leaves(Arena *a, const Graph *g, const Stage *s)
     return is;
 }
 
-/* The chains of a stage, which may have been lowered since. */
-static Chains chains(Arena *out, const StageGen *sg, bool device)
+static void add(StageGen *sg, Chain c)
 {
-    Chains found = {0};
+    const NodeId part[] = {c.product, c.add, c.last};
+    for (size_t k = 0; k < sizeof part / sizeof *part; k++)
+        *idmap_at(sg->a, &sg->position.chain, part[k]) = sg->chain.n;
+    vec_push(sg->a, &sg->chain, c);
+}
+
+void cg_chains(StageGen *sg)
+{
     const Graph *g = sg->g;
-    Arena *a = arena_within(out);
+    Arena *a = arena_within(sg->a);
     const Lists all = lists_of(sg->stage);
     uint32_t *in = arena_array(a, uint32_t, g->node.n + 1);
     NodeId *reader = arena_array(a, NodeId, g->value.n + 1);
@@ -154,29 +160,8 @@ static Chains chains(Arena *out, const StageGen *sg, bool device)
     const Search x = {g, leaves(a, g, sg->stage), reader, in};
     for (NodeId id = 0; id < g->node.n; id++) {
         Chain c;
-        if (!in[id] || g->node.at[id].op != OP_MatMul || !chain_from(&x, sg, device, id, &c))
-            continue;
-        vec_push(out, &found, c);
+        if (in[id] && g->node.at[id].op == OP_MatMul && chain_from(&x, sg, id, &c))
+            add(sg, c);
     }
     arena_free(a);
-    return found;
-}
-
-bool cg_has_chains(const StageGen *sg)
-{
-    Arena *a = arena_within(sg->a);
-    bool any = chains(a, sg, true).n > 0;
-    arena_free(a);
-    return any;
-}
-
-void cg_chains(StageGen *sg)
-{
-    sg->chain = chains(sg->a, sg, sg->device);
-    for (uint32_t i = 0; i < sg->chain.n; i++) {
-        const Chain *c = &sg->chain.at[i];
-        const NodeId part[] = {c->product, c->add, c->last};
-        for (size_t k = 0; k < sizeof part / sizeof *part; k++)
-            *idmap_at(sg->a, &sg->position.chain, part[k]) = i;
-    }
 }

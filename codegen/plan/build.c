@@ -63,22 +63,12 @@ static uint32_t argument(Build *b, uint32_t buf, Lin off, ValueId v, Dtype t, bo
     return b->n->arg.n - 1;
 }
 
-static bool same_load(const Stmt *x, const Stmt *y)
-{
-    return x->kind == y->kind && x->type == y->type && x->arg == y->arg && x->nindex == 0 &&
-           x->nguard == 0 && lin_eq(x->base, y->base) && memcmp(&x->k, &y->k, sizeof x->k) == 0 &&
-           x->ki == y->ki && memcmp(x->stride, y->stride, sizeof x->stride) == 0;
-}
-
 /* Loads, constants and indices are made once. */
 static uint32_t add_leaf(Build *b, Stmt s)
 {
-    for (uint32_t i = 0; s.nindex == 0 && s.nguard == 0 && i < b->n->stmt.n; i++) {
-        const Stmt *x = &b->n->stmt.at[i];
-        if (x->kind == s.kind && x->kind != S_OP && x->kind != S_REDUCE && x->kind != S_STORE &&
-            same_load(x, &s))
+    for (uint32_t i = 0; s.nindex == 0 && i < b->n->stmt.n; i++)
+        if (stmt_same(&b->n->stmt.at[i], &s))
             return i;
-    }
     return add(b, s);
 }
 

@@ -8,11 +8,11 @@
 #include "plan.h"
 
 const CollectiveKind cg_collective_kind[] = {
-    [PP_ALL_REDUCE] = {OP_AllReduce, "PP_ALL_REDUCE", "all_reduce"},
-    [PP_ALL_GATHER] = {OP_AllGather, "PP_ALL_GATHER", "all_gather"},
-    [PP_REDUCE_SCATTER] = {OP_ReduceScatter, "PP_REDUCE_SCATTER", "reduce_scatter"},
-    [PP_ALL_TO_ALL] = {OP_AllToAll, "PP_ALL_TO_ALL", "all_to_all"},
-    [PP_SHARD] = {OP_Shard, "PP_SHARD", "shard"}};
+    [PP_ALL_REDUCE] = {OP_AllReduce, "all_reduce"},
+    [PP_ALL_GATHER] = {OP_AllGather, "all_gather"},
+    [PP_REDUCE_SCATTER] = {OP_ReduceScatter, "reduce_scatter"},
+    [PP_ALL_TO_ALL] = {OP_AllToAll, "all_to_all"},
+    [PP_SHARD] = {OP_Shard, "shard"}};
 
 static int kind_of(Op op)
 {

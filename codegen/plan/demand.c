@@ -21,8 +21,7 @@ bool cg_call_reads(Func *f, const Node *n, uint32_t i)
     if (n->op == OP_Concat)
         return true;
     if (cg_is_factor(f, n, i))
-        return cg_product_reads(f, n->in[i]) && cg_as_uncut(f, n->in[i]) &&
-               (i > 0 || cg_product_folds(f, n)) &&
+        return cg_product_reads(f, n->in[i]) && (i > 0 || cg_product_folds(f, n)) &&
                (!cg_ref(f, n->in[i])->wide || cg_batches_fit(f, n));
     if ((n->op == OP_ScatterElements || n->op == OP_ScatterND) && i == 0 &&
         cg_zeros(f->g, n->in[0]))

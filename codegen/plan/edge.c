@@ -12,14 +12,13 @@
 
 /* Where v stands if the root below it stands by itself; apart: with rows apart, but for what a
  * kernel of its own kind makes. */
-static void over_root(Func *f, ValueId v, bool kept, bool apart, Wide *w)
+static void over_root(Func *f, ValueId v, bool apart, Wide *w)
 {
     const Value *x = val(f->g, v);
     const Node *n = graph_maker(f->g, v);
     Wide in;
-    if (n && op_is_view(n->op) && !cg_is_copy(n) &&
-        !(kept && value_bytes(f->g, n->in[0]) > value_bytes(f->g, v))) {
-        over_root(f, n->in[0], kept, apart, &in);
+    if (n && op_is_view(n->op) && !cg_is_copy(n)) {
+        over_root(f, n->in[0], apart, &in);
         if (cg_view_apply(f, n, x->out, &in, w))
             return;
     }
@@ -31,18 +30,12 @@ static void over_root(Func *f, ValueId v, bool kept, bool apart, Wide *w)
     *w = cg_widen(&root);
 }
 
-bool cg_apart_over_root(Func *f, ValueId v, bool kept, Wide *w)
+bool cg_apart_over_root(Func *f, ValueId v, Wide *w)
 {
     if (!f->sg->device)
         return false;
-    over_root(f, v, kept, true, w);
+    over_root(f, v, true, w);
     return cg_product_takes(f, v, w);
-}
-
-void cg_uncut(Func *f, ValueId v, bool kept, Wide *w)
-{
-    if (!cg_apart_over_root(f, v, kept, w))
-        over_root(f, v, kept, false, w);
 }
 
 /* What others than stages read is row-major: an output of the model, and what the runtime takes
@@ -91,7 +84,8 @@ static Ref layout(StageGen *sg, ValueId v)
     if (at.rank < 2 || x->kind != V_NODE || !op_is_view(sg->g->node.at[x->node].op) ||
         plain(sg, v))
         return at;
-    cg_uncut(&f, v, false, &w);
+    if (!cg_apart_over_root(&f, v, &w))
+        over_root(&f, v, false, &w);
     if (!order_of(&f, &w, order))
         return at;
     INSIST(cg_stand(&at, order, at.ext[order[at.rank - 1]]));

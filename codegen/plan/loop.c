@@ -94,8 +94,6 @@ void cg_loop(Func *f, const Node *n, Step *s)
     l->room = (const int64_t (*)[2])room;
     s->loop = l;
     const Func *step = l->body->func[F_FORWARD];
-    for (int t = 0; t < TARGETS; t++) {
-        const int64_t bytes = l->body_room + cg_align(step->bytes.work + step->bytes.scratch[t]);
-        f->bytes.scratch[t] = bytes > f->bytes.scratch[t] ? bytes : f->bytes.scratch[t];
-    }
+    const int64_t bytes = l->body_room + cg_align(step->bytes.work + step->bytes.scratch);
+    f->bytes.scratch = bytes > f->bytes.scratch ? bytes : f->bytes.scratch;
 }

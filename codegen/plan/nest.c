@@ -129,38 +129,6 @@ void nest_schedule(Nest *n)
     keep(n, row && (any || cg_most(n->sized, row) <= LONGEST_KEPT));
 }
 
-void nest_divide(Nest *n, int most)
-{
-    int last = 0, sum = 0;
-    for (uint32_t i = 0; i < n->stmt.n; i++) {
-        Stmt *s = &n->stmt.at[i];
-        if (s->kind != S_OP || s->row)
-            continue;
-        /* an elementary function alone */
-        if (sum >= most || (sum > 0 && nest_worth(s) >= DEAR)) {
-            last++;
-            sum = 0;
-        }
-        sum += nest_worth(s) >= DEAR ? most : nest_worth(s);
-        s->pass = s->last = last;
-    }
-    /* all that is stored at the end: it may lie where a pass still reads */
-    for (uint32_t i = 0; i < n->stmt.n; i++)
-        if (n->stmt.at[i].kind == S_STORE)
-            n->stmt.at[i].pass = n->stmt.at[i].last = last;
-    n->passes = last + 1;
-    keep(n, true);
-}
-
-int nest_price(const Nest *n)
-{
-    int sum = 0;
-    for (uint32_t i = 0; i < n->stmt.n; i++)
-        if (n->stmt.at[i].kind == S_OP && !n->stmt.at[i].row)
-            sum += nest_worth(&n->stmt.at[i]);
-    return sum;
-}
-
 /* ---- statements ------------------------------------------------------------------------------ */
 
 Lin nest_span(const Nest *n, int from, int to)

@@ -137,10 +137,6 @@ void nest_schedule(Nest *n);                            /* passes, row buffers *
 enum { LONGEST_KEPT = 4096 };                           /* elements of a row */
 /* What an operation or a load is worth, of quick operations. */
 int nest_worth(const Stmt *s);
-/* What the operations at a point are worth; points in passes, as a row's, of `most` or little more
-   each. */
-int nest_price(const Nest *n);
-void nest_divide(Nest *n, int most);
 /* in_pass[i]: pass p computes statement i */
 void nest_marks(const Nest *n, int p, uint8_t *in_pass);
 /* no point, or no row: not for the printers */
@@ -152,9 +148,6 @@ void nest_simplify(Nest *n);
 /* absent.c: the nest of the rows that are there, where the data leave rows out that are zero: it
    says which (Nest.there).  n itself where there are none. */
 const Nest *nest_present(Arena *a, const Nest *n);
-
-/* chain.c: a long chain of operations in passes over parts of a row; n itself where it is none. */
-const Nest *nest_chain(Arena *a, const Nest *n);
 
 /* pick.c */
 bool stmt_same(const Stmt *x, const Stmt *y);           /* the same value; without guards */

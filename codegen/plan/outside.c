@@ -88,21 +88,6 @@ static uint32_t kept_buffer(Func *f, BufClass cls, uint32_t index, ValueId v)
     return buf;
 }
 
-/* Of parameter i. */
-static uint32_t param_buffer(Func *f, BufClass cls, uint32_t i, ValueId v)
-{
-    uint32_t buf = cg_buffer(f, cls, i, v);
-    Buffer *b = &f->buf.at[buf];
-    Ref at;
-    if (!b->layout && cg_param_place(f, i, v, &at)) {
-        Ref *layout = arena_new_of(f->a, Ref);
-        *layout = at;
-        b->layout = layout;
-        b->bytes = cg_ref_bytes(f, &at, v);
-    }
-    return buf;
-}
-
 uint32_t cg_outside(Func *f, ValueId v)
 {
     const Positions *position = &f->sg->position;
@@ -116,9 +101,9 @@ uint32_t cg_outside(Func *f, ValueId v)
     };
     const Value *x = val(f->g, v);
     if (x->kind == V_PARAM)
-        return param_buffer(f, BUF_PARAM, position_of(f, v), v);
+        return cg_buffer(f, BUF_PARAM, position_of(f, v), v);
     if (x->kind == V_NODE && cg_copied(f->sg, x->node) != NONE)
-        return param_buffer(f, BUF_HALF, position_of(f, cg_copied(f->sg, x->node)), v);
+        return cg_buffer(f, BUF_HALF, position_of(f, cg_copied(f->sg, x->node)), v);
     if (x->kind == V_CONST)
         return cg_buffer(f, BUF_CONST, v, v);
     for (size_t k = 0; k < sizeof place / sizeof *place; k++) {

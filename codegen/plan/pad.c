@@ -3,9 +3,8 @@
  * library products read or write.  Out: its place.
  *
  * On CPUs, where all who read the value can read it so; that is for speed alone, the bits are the
- * same (gemm.c).  On a device the library's order of additions may follow how far rows are apart.
- * So no product reads or writes others than these, whatever the cut: what stands otherwise, as a
- * message or a parameter does, is copied (place.c).
+ * same (gemm.c).  On a device no product reads or writes others than these: what stands otherwise,
+ * as a message or a parameter may, is copied (place.c).
  */
 #include "plan.h"
 
@@ -109,81 +108,32 @@ void cg_apart(Func *f, const Ids *list, int n)
                 continue;
             mark(f, x->out[0]);
             for (uint32_t k = 0; k < 2; k++)
-                if (cg_apart_over_root(f, x->in[k], false, &w))
+                if (cg_apart_over_root(f, x->in[k], &w))
                     mark(f, cg_below(f, x->in[k]));
         }
 }
 
-static bool same_strides(const Wide *x, const Wide *y)
-{
-    bool same = x->n == y->n;
-    for (int i = 0; same && i < x->n; i++)
-        same = lin_eq(x->ext[i], y->ext[i]) && lin_eq(x->stride[i], y->stride[i]);
-    return same;
-}
-
-/* The buffer of what is there when the function begins; NONE: it is made here. */
-static const Buffer *there(Func *f, ValueId v, Wide *w)
-{
-    return cg_wide(f, v, w) && w->buf != NONE && f->buf.at[w->buf].cls != BUF_WORK
-               ? &f->buf.at[w->buf] : NULL;
-}
-
-/* Is it of the forward, for a function of the backward? */
-static bool kept(const Func *f, const Buffer *b)
-{
-    return b && f->kind >= F_BACKWARD && b->cls != BUF_DY;
-}
-
-/* Is one of its dimensions as far apart as the batch has rows? */
-static bool by_batch(const Wide *w)
-{
-    bool is = false;
-    for (int i = 0; i < w->n; i++)
-        is |= w->stride[i].b != 0;
-    return is;
-}
-
-bool cg_as_uncut(Func *f, ValueId v)
-{
-    Wide w, uncut;
-    const Buffer *b = f->sg->device ? there(f, v, &w) : NULL;
-    if (!b || (b->cls != BUF_IN && b->cls != BUF_DY && b->cls != BUF_OUT))
-        return true;
-    cg_uncut(f, v, kept(f, b), &uncut);
-    return cg_product_takes(f, v, &uncut) ? same_strides(&w, &uncut) : !by_batch(&w);
-}
-
 /* Is the dimension before the last the contiguous one: by strides, or, where these are several a
  * dimension, by the node that has turned them? */
-static bool turned(const Func *f, ValueId v, const Wide *w)
+static bool turned(Func *f, ValueId v)
 {
-    const Value *x = val(f->g, v);
     const Node *n = graph_maker(f->g, v);
-    int last = x->shape.rank - 1;
-    const int *first = w->first;
+    const int last = val(f->g, v)->shape.rank - 1;
+    Wide w;
     if (n && n->op == OP_Transpose)
         return n->attr.axes[last] == last - 1 && n->attr.axes[last - 1] == last;
+    if (!cg_wide(f, v, &w))
+        return false;
+    const int *first = w.first;
     bool one = first[last] - first[last - 1] == 1, other = first[last + 1] - first[last] == 1;
-    return one && lin_is(w->stride[first[last - 1]], 1) &&
-           !(other && lin_is(w->stride[first[last]], 1));
+    return one && lin_is(w.stride[first[last - 1]], 1) &&
+           !(other && lin_is(w.stride[first[last]], 1));
 }
 
-/* As without a cut, where the product reads it so; else, where that does, with the dimension that
- * is contiguous there; else row-major. */
+/* With the dimension contiguous that is so; of several matrices A's rows are to become one's. */
 bool cg_factor_place(Func *f, const Node *n, uint32_t i, Ref *at)
 {
-    ValueId v = n->in[i];
-    Wide w;
-    if (!f->sg->device)
-        return false;
-    bool of_forward = kept(f, there(f, v, &w));
-    cg_uncut(f, v, of_forward, &w);
-    if (cg_product_takes(f, v, &w) && (i > 0 || cg_product_folds_at(f, n, &w)) &&
-        cg_narrow(f, &w, v, at))
-        return true;
-    if (!cg_padded(f, v, turned(f, v, &w), at))
-        return false;
-    w = cg_widen(at);
-    return i > 0 || cg_product_folds_at(f, n, &w) || cg_padded(f, v, false, at);
+    const ValueId v = n->in[i];
+    const bool may = i > 0 || val(f->g, v)->shape.rank == 2;
+    return f->sg->device && cg_is_factor(f, n, i) && cg_padded(f, v, may && turned(f, v), at);
 }

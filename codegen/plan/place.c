@@ -14,11 +14,6 @@ typedef struct {
     Ref at;
     bool acc, alone;
 } Sink;
-/* at: without its buffer */
-typedef struct {
-    ValueId of, copy;
-    Ref at;
-} FactorCopy;
 typedef struct {
     Func *f;
     VEC(Sink) sink;
@@ -28,8 +23,7 @@ typedef struct {
     bool *plain;         /* read by strides: by a node that is no view, or at the end */
     /* read by a product, which takes several strides a batch dimension */
     bool *factor;
-    VEC(ValueId) copy;       /* dense copy of a value, by value id */
-    VEC(FactorCopy) factors; /* copies for a device's products */
+    VEC(ValueId) copy[2]; /* copies, by value: row-major, and for a device's products */
 } Place;
 
 /* A buffer as large as the place is. */
@@ -54,8 +48,6 @@ static Ref place_in(Func *f, BufClass cls, uint32_t index, ValueId v)
             : cls == BUF_OUT   ? *cg_edge(f->sg, v)
             : cls == BUF_DX    ? *cg_edge(f->sg, v)
                                : cg_dense(f, v);
-    if (cls == BUF_GRAD)
-        cg_param_place(f, index % f->sg->stage->param.n, v, &r);
     give_buffer(f, &r, cls, index, v);
     return r;
 }
@@ -374,48 +366,23 @@ static ValueId copy_parts(Place *p, ValueId v, const Ref *place, uint32_t origin
     return whole;
 }
 
-/* A row-major copy, made once. */
-static ValueId dense_copy(Place *p, ValueId v, uint32_t origin, Ids *list)
-{
-    while (p->copy.n <= v)
-        vec_push(p->f->scratch, &p->copy, NONE);
-    if (p->copy.at[v] == NONE)
-        p->copy.at[v] = cg_ref(p->f, v)->wide ? copy_parts(p, v, NULL, origin, list)
-                                              : copy_to(p, v, NULL, false, origin, list);
-    return p->copy.at[v];
-}
-
-/* For a device's product: with the dimensions in the order in which it finds them without a cut,
-   and rows apart; one for all products that ask for the same place. */
-static ValueId factor_copy(Place *p, ValueId v, Ref *at, uint32_t origin, Ids *list)
+/* A copy, made once: row-major, or at a place without a buffer, for a device's products. */
+static ValueId copied(Place *p, ValueId v, Ref *place, uint32_t origin, Ids *list)
 {
     Func *f = p->f;
-    for (uint32_t i = 0; i < p->factors.n; i++)
-        if (p->factors.at[i].of == v && cg_ref_same(&p->factors.at[i].at, at))
-            return p->factors.at[i].copy;
-    FactorCopy c = {.of = v, .at = *at};
-    at->buf = cg_buffer(f, BUF_WORK, 0, v);
-    /* a slice begins where it does in the value that it is of, and so at as many bytes */
-    f->buf.at[at->buf].bytes =
-        cg_ref_bytes(f, at, v) + cg_most(f->sg, lin_at(at->off, f->g->batch > 0 ? f->g->batch : 1) *
-                                                    (int64_t)dtype_size(val(f->g, v)->dtype));
-    if (cg_ref(f, v)->wide) {
-        c.copy = copy_parts(p, v, at, origin, list);
-    } else {
-        c.copy = copy_to(p, v, at, false, origin, list);
-        f->buf.at[at->buf].value = c.copy;
-    }
-    vec_push(f->scratch, &p->factors, c);
-    return c.copy;
-}
-
-/* What a call reads instead of its operand i. */
-static ValueId copied(Place *p, const Node *n, uint32_t i, Ids *list)
-{
-    Ref at;
-    return cg_is_factor(p->f, n, i) && cg_factor_place(p->f, n, i, &at)
-               ? factor_copy(p, n->in[i], &at, n->origin, list)
-               : dense_copy(p, n->in[i], n->origin, list);
+    const bool apart = place != NULL;
+    while (p->copy[apart].n <= v)
+        vec_push(f->scratch, &p->copy[apart], NONE);
+    if (p->copy[apart].at[v] != NONE)
+        return p->copy[apart].at[v];
+    if (place)
+        give_buffer(f, place, BUF_WORK, 0, v);
+    const bool wide = cg_ref(f, v)->wide;
+    const ValueId copy = wide ? copy_parts(p, v, place, origin, list)
+                              : copy_to(p, v, place, false, origin, list);
+    if (place && !wide)
+        f->buf.at[place->buf].value = copy;
+    return p->copy[apart].at[v] = copy;
 }
 
 /* The node with operand i replaced; the graph's own node stays as it is. */
@@ -434,6 +401,7 @@ static void settle(Place *p, NodeId id, Ids *list)
     Func *f = p->f;
     Node n = f->g->node.at[id];
     Wide w;
+    Ref at;
     if (n.op == OP_Concat) {
         const Ref whole = *cg_ref(f, n.out[0]);
         for (uint32_t j = 0; j < n.nin; j++) {
@@ -446,11 +414,13 @@ static void settle(Place *p, NodeId id, Ids *list)
          * all breaks here as well */
         for (uint32_t o = 0; o < n.nout; o++)
             if (broken(p, n.out[o]) || !cg_wide(f, n.out[o], &w))
-                id = with_operand(f, id, 0, dense_copy(p, n.in[0], n.origin, list));
+                id = with_operand(f, id, 0, copied(p, n.in[0], NULL, n.origin, list));
     } else if (!cg_fusable(&n)) {
         for (uint32_t j = 0; j < n.nin; j++)
-            if (n.in[j] != NONE && !cg_call_reads(f, &n, j))
-                id = with_operand(f, id, j, copied(p, &n, j, list));
+            if (n.in[j] != NONE && !cg_call_reads(f, &n, j)) {
+                Ref *place = cg_factor_place(f, &n, j, &at) ? &at : NULL;
+                id = with_operand(f, id, j, copied(p, n.in[j], place, n.origin, list));
+            }
     }
     vec_push(f->a, list, id);
 }

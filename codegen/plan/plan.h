@@ -25,19 +25,9 @@ Lin cg_row_apart(const StageGen *sg, bool device, Lin row, Dtype t);
 Lin cg_row(const StageGen *sg, Lin ext, Dtype t);
 /* do products take rows so far apart? */
 bool cg_rows_fit(const StageGen *sg, bool device, Lin ld, Dtype t);
-
-/* ---- param.c --------------------------------------------------------------------------------- */
-
-/* the distance of v's rows of this length; the same number of elements for a parameter, its copies
-   and its gradients */
-Lin cg_value_row(const StageGen *sg, ValueId v, Lin ext);
 /* row-major, or with the last two dimensions exchanged, with rows that far apart; false:
    impossible */
 bool cg_padded(const Func *f, ValueId v, bool turned, Ref *at);
-void cg_param_rows(StageGen *sg);                       /* fills StageParams.row */
-Shape cg_param_shape(const StageGen *sg, uint32_t i);   /* as it is in memory */
-/* v: parameter i, its copy or its gradient; false: row-major */
-bool cg_param_place(const Func *f, uint32_t i, ValueId v, Ref *at);
 
 /* ---- most.c ---------------------------------------------------------------------------------- */
 
@@ -91,11 +81,8 @@ uint32_t cg_step_arg(Func *f, Step *s, ValueId v, bool written);
 void cg_edges(StageGen *sg);                            /* before all that asks for places */
 /* no buffer; of values that no view makes, row-major */
 const Ref *cg_edge(StageGen *sg, ValueId v);
-/* where a product's operand stands in a program that is not cut; kept: from the forward, where a
-   part of a larger value is kept by itself */
-void cg_uncut(Func *f, ValueId v, bool kept, Wide *w);
-/* on a device: is it read as it is when the root below its views has rows apart? */
-bool cg_apart_over_root(Func *f, ValueId v, bool kept, Wide *w);
+/* on a device: does a product read it as it is when the root below its views has rows apart? */
+bool cg_apart_over_root(Func *f, ValueId v, Wide *w);
 
 /* ---- outside.c ------------------------------------------------------------------------------- */
 
@@ -121,7 +108,6 @@ bool cg_zeros(const Graph *g, ValueId v);
 /* ---- bias.c: products whose bias the library adds -------------------------------------------- */
 
 void cg_chains(StageGen *sg);                           /* fills sg->chain */
-bool cg_has_chains(const StageGen *sg);                 /* would it find any? */
 
 /* ---- place.c: where values live; copies that are needed -------------------------------------- */
 
@@ -139,9 +125,7 @@ bool cg_pad(Func *f, ValueId v, const Readers *readers, Ref *at);
 /* On a device: marks the values of which products of these lists read or write rows (Func.apart).
  */
 void cg_apart(Func *f, const Ids *list, int n);
-/* ... does what has crossed a cut stand as it would without it?  The place of a copy of operand i
-   that it is read from */
-bool cg_as_uncut(Func *f, ValueId v);
+/* The place of a copy of operand i of a device's product. */
 bool cg_factor_place(Func *f, const Node *n, uint32_t i, Ref *at);
 
 /* ---- fuse.c ---------------------------------------------------------------------------------- */
@@ -183,7 +167,6 @@ bool cg_is_factor(const Func *f, const Node *n, uint32_t i);
 bool cg_product_takes(const Func *f, ValueId v, const Wide *w);  /* as an operand, standing there */
 bool cg_product_reads(Func *f, ValueId v);              /* as an operand, where it stands */
 bool cg_product_folds(Func *f, const Node *n);          /* A stands as one matrix? */
-bool cg_product_folds_at(const Func *f, const Node *n, const Wide *a);  /* would it there? */
 bool cg_product_writes(const Func *f, const Node *n, const Ref *r);
 bool cg_product_stands(const Func *f, const Ref *r, Dtype t);   /* a matrix of the library */
 bool cg_batches_fit(Func *f, const Node *n);
@@ -249,8 +232,6 @@ void cg_counts(Func *f);
 /* ---- signature.c, repeat.c: what comes several times ----------------------------------------- */
 
 uint32_t cg_signature(Func *f, const Step *s);
-/* of what the stage computes, where, and what it exchanges */
-uint64_t cg_stage_hash(const StageGen *sg, uint64_t h);
 void cg_repeat(Func *f);
 
 /* ---- role.c: what scalars of a row are ------------------------------------------------------- */
@@ -297,25 +278,22 @@ bool cg_iota(const Value *v, int64_t *first, int64_t *step);
 const char *cg_function_kind(Arena *a, FuncKind kind);  /* "backward_input" */
 /* before any pass */
 Func *cg_function_new(StageGen *sg, FuncKind kind, Arena *a, Arena *scratch);
-Func *cg_function(StageGen *sg, FuncKind kind);         /* for no target in particular */
+Func *cg_function(StageGen *sg, FuncKind kind);
 /* the first function of the stage with the same steps on the same memory */
 FuncKind cg_function_like(const StageGen *sg, FuncKind kind);
 
 /* ---- stage.c: all functions of a stage ------------------------------------------------------- */
 
-/* All functions, not yet printed; device: for a target whose library of products adds biases, and
-   takes sizes from the host. */
-StageGen *cg_stage(Arena *a, Pipe *p, uint32_t index, bool device);
+/* All functions, not yet printed */
+StageGen *cg_stage(Arena *a, Pipe *p, uint32_t index, Target target);
 /* the same where lengths vary */
-StageGen *cg_stage_sized(Arena *a, Pipe *p, uint32_t index, bool device, const Lengths *lengths,
+StageGen *cg_stage_sized(Arena *a, Pipe *p, uint32_t index, Target target, const Lengths *lengths,
                          SizesMet *sizes);
-/* For such a target; sg, the same stage for the others, where it would be no other. */
-StageGen *cg_stage_device(Arena *a, Pipe *p, uint32_t index, StageGen *sg);
 bool cg_has_backward(const Stage *s);
-int64_t cg_bytes_work(const StageGen *sg, Target target); /* the largest of all functions */
+int64_t cg_bytes_work(const StageGen *sg); /* the largest of all functions */
 /* print/program.c: for who plans a device's stage and does not print it: what its functions need
    behind the workspace (FuncBytes.scratch), which printing finds.  Sizes are known */
 void cg_scratch(StageGen *sg);
-int64_t cg_bytes_work_of(const StageGen *sg, FuncKind kind, Target target);
+int64_t cg_bytes_work_of(const StageGen *sg, FuncKind kind);
 
 #endif

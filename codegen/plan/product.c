@@ -372,15 +372,10 @@ static bool folds(const Func *f, const Node *n, ValueId v, const Wide *w)
     return side(f, &two, val(f->g, v)->dtype).ok;
 }
 
-bool cg_product_folds_at(const Func *f, const Node *n, const Wide *a)
-{
-    return folds(f, n, n->in[0], a);
-}
-
 bool cg_product_folds(Func *f, const Node *n)
 {
     Wide w;
-    return cg_wide(f, n->in[0], &w) && cg_product_folds_at(f, n, &w);
+    return cg_wide(f, n->in[0], &w) && folds(f, n, n->in[0], &w);
 }
 
 /* Merged batch dimensions may be cut in ways that do not fit: then the operand is copied. */

@@ -34,7 +34,7 @@ static int by_count(const void *x, const void *y)
 static uint32_t periods(const Func *f, uint32_t *period)
 {
     uint32_t n = f->step.n, found = 0;
-    uint32_t *last = arena_array(f->a, uint32_t, f->sg->print.signatures.n + 1),
+    uint32_t *last = arena_array(f->a, uint32_t, f->sg->print.signatures.list.n + 1),
              (*count)[2] = arena_calloc(f->a, n + 1, sizeof *count);
     for (uint32_t i = 0; i < n; i++)
         count[i][0] = i;

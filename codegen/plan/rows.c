@@ -124,3 +124,18 @@ Lin cg_row(const StageGen *sg, Lin ext, Dtype t)
 {
     return sg->device ? cg_row_apart(sg, true, ext, t) : ext;
 }
+
+/* Numbers that stand one in a row are a vector. */
+bool cg_padded(const Func *f, ValueId v, bool turned, Ref *at)
+{
+    Ref r = cg_dense(f, v);
+    int last = r.rank - 1, order[MAX_RANK];
+    for (int i = 0; i <= last; i++)
+        order[i] = turned && i >= last - 1 ? 2 * last - 1 - i : i;
+    const Lin row = last < 0 ? lin(1) : r.ext[order[last]];
+    const Dtype t = val(f->g, v)->dtype;
+    if (!cg_stand(&r, order, is_one(row) ? row : cg_row_apart(f->sg, f->sg->device, row, t)))
+        return false;
+    *at = r;
+    return true;
+}

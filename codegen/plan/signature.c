@@ -1,8 +1,7 @@
 /*
  * signature.c - what a step computes, whatever buffers it is given.  In: a step.  Out: a number,
  * the same for two steps of a stage exactly when the same text serves both: the same statements
- * over the same extents and strides, the same roles and sharing of their arguments.  The plan's
- * hash is taken over the same description.
+ * over the same extents and strides, the same roles and sharing of their arguments.
  */
 #include <string.h>
 
@@ -199,12 +198,23 @@ static void put_ports(Record *b, const LoopPort *port, uint32_t n)
     }
 }
 
+static void put_step(Record *b, const Func *f, const Step *s);
+
+/* Its body's steps, and where what they read and write stands. */
 static void put_loop(Record *b, const Loop *l)
 {
-    put_each(b, LIST(l->steps, l->reverse, l->body_room));
+    const Func *f = l->body->func[F_FORWARD];
+    put_each(b, LIST(l->steps, l->reverse, l->body_room, f->bytes.work));
     put_ports(b, l->in, l->nin);
     put_ports(b, l->out, l->nout);
-    put_int(b, (int64_t)cg_stage_hash(l->body, HASH_START));
+    for (uint32_t i = 0; i < f->step.n; i++) {
+        put_step(b, f, &f->step.at[i]);
+        put_int(b, f->step.at[i].key);
+        for (uint32_t j = 0; j < f->step.at[i].arg.n; j++) {
+            const Buffer *x = &f->buf.at[f->step.at[i].arg.at[j].buf];
+            put_each(b, LIST((int64_t)x->cls, x->cls == BUF_WORK ? x->offset : (int64_t)x->index));
+        }
+    }
 }
 
 static void put_step(Record *b, const Func *f, const Step *s)
@@ -248,98 +258,17 @@ uint32_t cg_signature(Func *f, const Step *s)
     put_step(&b, f, s);
     k->room.at = b.at;
     k->room.cap = b.cap;
-    uint64_t h = hash_bytes(HASH_START, b.at, b.n);
-    if (2 * (k->n + 1) > k->cap) {
-        uint32_t cap = k->cap ? 2 * k->cap : 256;
-        Signature *slot = arena_array(f->a, Signature, cap);
-        for (uint32_t i = 0; i < k->cap; i++)
-            if (k->slot[i].bytes) {
-                uint32_t j = (uint32_t)k->slot[i].hash & (cap - 1);
-                while (slot[j].bytes)
-                    j = (j + 1) & (cap - 1);
-                slot[j] = k->slot[i];
-            }
-        k->slot = slot;
-        k->cap = cap;
+    for (uint64_t h = hash_bytes(HASH_START, b.at, b.n);; h++) {
+        uint32_t *number = idmap_at(f->sg->a, &k->of, h);
+        const Signature *x = *number == NONE ? NULL : &k->list.at[*number];
+        if (x && x->n == b.n && !memcmp(x->bytes, b.at, b.n))
+            return *number;
+        if (x)
+            continue;
+        uint8_t *bytes = arena_alloc(f->sg->a, b.n);
+        memcpy(bytes, b.at, b.n);
+        *number = k->list.n;
+        vec_push(f->sg->a, &k->list, ((Signature){bytes, b.n}));
+        return k->list.n - 1;
     }
-    uint32_t j = (uint32_t)h & (k->cap - 1);
-    for (; k->slot[j].bytes; j = (j + 1) & (k->cap - 1))
-        if (k->slot[j].hash == h && k->slot[j].n == b.n && memcmp(k->slot[j].bytes, b.at, b.n) == 0)
-            return k->slot[j].number;
-    uint8_t *bytes = arena_alloc(f->sg->a, b.n);
-    memcpy(bytes, b.at, b.n);
-    k->slot[j] = (Signature){h, bytes, b.n, k->n};
-    return k->n++;
-}
-
-/* ---- the plan -------------------------------------------------------------------------------- */
-
-/* Adds what the record says to a hash, and begins a new one. */
-static uint64_t hash_record(uint64_t h, Record *b)
-{
-    h = hash_bytes(h, b->at, b->n);
-    b->n = 0;
-    return h;
-}
-
-static uint64_t hash_function(uint64_t h, Record *b, const Func *f)
-{
-    put_each(b, LIST((int64_t)f->kind, f->bytes.work));
-    for (uint32_t i = 0; i < f->step.n; i++) {
-        const Step *s = &f->step.at[i];
-        put_step(b, f, s);
-        put_int(b, s->key);
-        for (uint32_t j = 0; j < s->arg.n; j++) {
-            const Buffer *x = &f->buf.at[s->arg.at[j].buf];
-            put_each(b, LIST((int64_t)x->cls, x->cls == BUF_WORK    ? x->offset
-                                              : x->cls == BUF_CONST ? cg_constant(f->sg, x->value)
-                                                                    : (int64_t)x->index));
-        }
-        h = hash_record(h, b);
-    }
-    return hash_record(h, b);
-}
-
-static void put_stage(Record *b, const StageGen *sg)
-{
-    const Stage *s = sg->stage;
-    for (uint32_t i = 0; i < s->input.n; i++) {
-        put_text(b, val(sg->g, s->input.at[i].value)->name);
-        put_each(b, LIST(s->input.at[i].from, s->input.at[i].grads.n));
-    }
-    for (uint32_t i = 0; i < s->output.n; i++) {
-        put_text(b, val(sg->g, s->output.at[i].value)->name);
-        put_int(b, s->output.at[i].dys.n);
-    }
-    for (uint32_t i = 0; i < s->param.n; i++) {
-        put_text(b, sg->g->param.at[s->param.at[i].param].name);
-        put_each(b,
-                 LIST((int64_t)s->param.at[i].use, sg->params.at.at[i], sg->params.grad_at.at[i]));
-        if (s->param.at[i].uses > 1)
-            put_int(b, s->param.at[i].uses);
-        for (uint32_t k = 0; k < s->param.at[i].partial.n; k++) {
-            put_each(b, LIST(s->param.at[i].partial.at[k].use, s->param.at[i].partial.at[k].along));
-        }
-    }
-    for (uint32_t i = 0; i < sg->constants.n; i++) {
-        const Value *v = val(sg->g, sg->constants.at[i].value);
-        if (sg->constants.at[i].inlined)
-            put(b, v->data, (size_t)shape_elements(&v->shape) * dtype_size(v->dtype));
-    }
-    for (uint32_t k = 0; k < sg->stash.again.n; k++)
-        put_int(b, sg->stash.again.at[k].bytes);
-    put_ints(b, LIST(sg->stash.bytes, sg->saved.bytes, sg->params.bytes, sg->params.bytes_grad,
-                     sg->bytes_const));
-}
-
-uint64_t cg_stage_hash(const StageGen *sg, uint64_t h)
-{
-    Record b = {.a = arena_within(sg->a)};
-    put_stage(&b, sg);
-    h = hash_record(h, &b);
-    for (int k = 0; k < F_COUNT; k++)
-        if (sg->func[k])
-            h = hash_function(h, &b, sg->func[k]);
-    arena_free(b.a);
-    return h;
 }

@@ -19,8 +19,7 @@ static bool *trained(Arena *a, const Pipe *p)
 static int64_t bytes_of_param(const StageGen *sg, uint32_t i)
 {
     const Param *p = &sg->g->param.at[sg->stage->param.at[i].param];
-    const Shape s = cg_param_shape(sg, i);
-    return cg_align(shape_elements(&s) * (int64_t)dtype_size(p->dtype));
+    return cg_align(shape_elements(&p->shape) * (int64_t)dtype_size(p->dtype));
 }
 
 /* Gradients, then the sums that are added to them at the end of a step. */
@@ -80,12 +79,12 @@ static void lay_out_halves(StageGen *sg)
             if (v == NONE)
                 continue;
             const uint32_t q = idmap_get(&sg->position.param, val(sg->g, v)->param);
-            const Shape shape = cg_param_shape(sg, q);
             if (sg->params.half_at.at[q] >= 0)
                 continue;
             sg->params.half_at.at[q] = sg->params.bytes_half;
             sg->params.bytes_half +=
-                cg_align(shape_elements(&shape) * (int64_t)dtype_size(sg->params.half_type));
+                cg_align(shape_elements(&val(sg->g, v)->shape) *
+                         (int64_t)dtype_size(sg->params.half_type));
         }
 }
 
@@ -343,13 +342,13 @@ static uint32_t dy_count(const Stage *s)
     return n;
 }
 
-static StageGen *planned(Arena *a, Pipe *p, uint32_t index, bool device, const Lengths *lengths,
+static StageGen *planned(Arena *a, Pipe *p, uint32_t index, Target target, const Lengths *lengths,
                          SizesMet *sizes, StageGen *within);
 
 /* The body of a Recurrence in that stage. */
 static StageGen *plan_body(StageGen *of, Pipe *p)
 {
-    StageGen *body = planned(of->a, p, 0, of->device, of->lengths, of->sizes, of);
+    StageGen *body = planned(of->a, p, 0, of->target, of->lengths, of->sizes, of);
     INSIST(body->conv.n == 0 && body->constants.n == 0);
     cg_sizes_part(of);
     vec_push(of->a, &of->loops.body, body);
@@ -357,7 +356,7 @@ static StageGen *plan_body(StageGen *of, Pipe *p)
 }
 
 /* within: the stage of which it is a body; NULL: none */
-static StageGen *planned(Arena *a, Pipe *p, uint32_t index, bool device, const Lengths *lengths,
+static StageGen *planned(Arena *a, Pipe *p, uint32_t index, Target target, const Lengths *lengths,
                          SizesMet *sizes, StageGen *within)
 {
     StageGen *sg = arena_new_of(a, StageGen);
@@ -374,10 +373,9 @@ static StageGen *planned(Arena *a, Pipe *p, uint32_t index, bool device, const L
     stage_parts(p->graph, &p->stage.at[index]);
     sg->fixed = within ? within->fixed
                        : p->uneven.n > 0 || p->graph->batch <= 1;       /* no rows: no call */
-    sg->print.kernels = within ? within->print.kernels : arena_array(a, KernelList, TARGETS);
-    for (int t = 0; t < TARGETS && !within; t++)
-        sg->print.kernels[t].of.arena = sg->print.kernels[t].titles.arena =
-            sg->print.kernels[t].text.a = sg->a;
+    sg->print.kernels = within ? within->print.kernels : arena_new_of(a, KernelList);
+    if (!within)
+        *sg->print.kernels = (KernelList){.of.arena = a, .titles.arena = a, .text.a = a};
     split_outputs(sg);
     sg->reads.in = arena_array(sg->a, uint8_t, sg->stage->input.n + 1);
     sg->reads.out = arena_array(sg->a, uint8_t, sg->stage->output.n + 1);
@@ -386,9 +384,9 @@ static StageGen *planned(Arena *a, Pipe *p, uint32_t index, bool device, const L
     sg->reads.in_again = arena_array(sg->a, uint8_t, sg->stage->input.n + 1);
     sg->reads.out_again = arena_array(sg->a, uint8_t, sg->stage->output.n + 1);
     cg_position_stage(sg);
-    sg->device = device;
+    sg->target = target;
+    sg->device = target != TARGET_C;
     cg_edges(sg);
-    cg_param_rows(sg);
     lay_out_params(sg);
     lay_out_halves(sg);
     cg_chains(sg);
@@ -406,64 +404,30 @@ static StageGen *planned(Arena *a, Pipe *p, uint32_t index, bool device, const L
     return sg;
 }
 
-StageGen *cg_stage(Arena *a, Pipe *p, uint32_t index, bool device)
+StageGen *cg_stage(Arena *a, Pipe *p, uint32_t index, Target target)
 {
-    return planned(a, p, index, device, NULL, NULL, NULL);
+    return planned(a, p, index, target, NULL, NULL, NULL);
 }
 
-StageGen *cg_stage_sized(Arena *a, Pipe *p, uint32_t index, bool device, const Lengths *lengths,
+StageGen *cg_stage_sized(Arena *a, Pipe *p, uint32_t index, Target target, const Lengths *lengths,
                          SizesMet *sizes)
 {
-    return planned(a, p, index, device, lengths, sizes, NULL);
+    return planned(a, p, index, target, lengths, sizes, NULL);
 }
 
-/* A product of rows that the data choose, whose sizes come from the host, or of rows that a
- * device's library does not take. */
-static bool other_product(const StageGen *sg, const Step *s)
-{
-    const Product *p = s->kind == STEP_PRODUCT && !s->empty ? s->product : NULL;
-    return p && (p->packed != PACKED_NONE || !cg_rows_fit(sg, true, p->a.ld, p->type) ||
-                       !cg_rows_fit(sg, true, p->b.ld, p->type) ||
-                       !cg_rows_fit(sg, true, p->c.ld, p->result));
-}
-
-static bool other_products(const StageGen *sg)
-{
-    for (int k = 0; k < F_COUNT; k++)
-        for (uint32_t i = 0; sg->func[k] && i < sg->func[k]->step.n; i++)
-            if (other_product(sg, &sg->func[k]->step.at[i]))
-                return true;
-    return false;
-}
-
-/* Has a device a plan of its own for it, or for a body of its Recurrences? */
-static bool other_plan(const StageGen *sg)
-{
-    bool other = cg_has_chains(sg) || other_products(sg);
-    for (uint32_t i = 0; i < sg->loops.body.n && !other; i++)
-        other = other_plan(sg->loops.body.at[i]);
-    return other;
-}
-
-StageGen *cg_stage_device(Arena *a, Pipe *p, uint32_t index, StageGen *sg)
-{
-    return p != sg->pipe || other_plan(sg) ? cg_stage(a, p, index, true) : sg;
-}
-
-int64_t cg_bytes_work_of(const StageGen *sg, FuncKind kind, Target target)
+int64_t cg_bytes_work_of(const StageGen *sg, FuncKind kind)
 {
     const Func *f = sg->func[kind];
     if (!f)
         return 0;
-    const Func *printed = sg->func[cg_function_like(sg, kind)];
-    return cg_align(f->bytes.work + printed->bytes.scratch[target]);
+    return cg_align(f->bytes.work + sg->func[cg_function_like(sg, kind)]->bytes.scratch);
 }
 
-int64_t cg_bytes_work(const StageGen *sg, Target target)
+int64_t cg_bytes_work(const StageGen *sg)
 {
     int64_t most = 0;
     for (int k = 0; k < F_COUNT; k++) {
-        int64_t bytes = cg_bytes_work_of(sg, (FuncKind)k, target);
+        int64_t bytes = cg_bytes_work_of(sg, (FuncKind)k);
         most = bytes > most ? bytes : most;
     }
     return most;

@@ -211,8 +211,6 @@ static const PpParam *params(const StageGen *sg, Arena *a)
     for (uint32_t i = 0; i < s->param.n; i++) {
         const ParamUse *u = &s->param.at[i];
         Param of = sg->g->param.at[u->param], *const q = &of;
-        const int64_t row = sg->params.row[i] ? q->shape.d[q->shape.rank - 1] : 0;
-        q->shape = cg_param_shape(sg, i);
         list[i] = (PpParam){.param = (int)u->param,
                             .use = use[u->use],
                             .from = (int)(u->use == USE_OWN ? s->index : u->from),
@@ -228,11 +226,6 @@ static const PpParam *params(const StageGen *sg, Arena *a)
             one_of_several(&list[i], q, a);
         if (q->divided)
             divided(&list[i], q);
-        if (row) {
-            list[i].axis = q->shape.rank - 1;
-            list[i].groups = 1;
-            list[i].whole = row;
-        }
         list[i].t = tensor(sg->g, q->name, q->dtype, &q->shape, -1, a);
     }
     return list;
@@ -240,10 +233,10 @@ static const PpParam *params(const StageGen *sg, Arena *a)
 
 /* ---- constants ------------------------------------------------------------------------------- */
 
-Ids cg_table_constants(const StageGen *sg, bool device, Arena *a)
+Ids cg_table_constants(const StageGen *sg, Arena *a)
 {
     Ids order = {0};
-    for (int inlined = 0; inlined <= device; inlined++)
+    for (int inlined = 0; inlined <= sg->device; inlined++)
         for (uint32_t i = 0; i < sg->constants.n; i++)
             if (sg->constants.at[i].inlined == inlined)
                 vec_push(a, &order, i);
@@ -359,10 +352,10 @@ static const PpStage *of_microbatches(const StageGen *sg, const PpStage *whole, 
 }
 
 /* In the order of PP_WORK_FORWARD and so on, the parts of the stash as one. */
-static void works(const StageGen *sg, Target target, int64_t *bytes)
+static void works(const StageGen *sg, int64_t *bytes)
 {
     for (int k = 0; k < F_COUNT; k++) {
-        int64_t own = cg_bytes_work_of(sg, (FuncKind)k, target),
+        int64_t own = cg_bytes_work_of(sg, (FuncKind)k),
                 *to = &bytes[k < F_AGAIN ? k : PP_WORK_AGAIN];
         *to = own > *to ? own : *to;
     }
@@ -374,11 +367,10 @@ _Static_assert((int)F_FORWARD == PP_WORK_FORWARD && (int)F_INFER == PP_WORK_INFE
                    (int)F_WEIGHT == PP_WORK_WEIGHT && (int)F_AGAIN == PP_WORK_AGAIN,
                "functions have one order");
 
-const PpStage *cg_stage_table(const StageGen *sg, Target target, Arena *a)
+const PpStage *cg_stage_table(const StageGen *sg, Arena *a)
 {
     const Stage *s = sg->stage;
-    bool device = target != TARGET_C;
-    Ids order = cg_table_constants(sg, device, a);
+    Ids order = cg_table_constants(sg, a);
     PpStage *st = arena_new_of(a, PpStage);
     *st = (PpStage){.index = (int)s->index,
                     .label = arena_strdup(a, s->label ? s->label : ""),
@@ -392,7 +384,7 @@ const PpStage *cg_stage_table(const StageGen *sg, Target target, Arena *a)
                     .constants = constants(sg, &order, a),
                     .bytes.param = sg->params.bytes,
                     .bytes.grad = sg->params.bytes_grad,
-                    .bytes.constants = sg->bytes_const + (device ? sg->bytes_inlined : 0),
+                    .bytes.constants = sg->bytes_const + (sg->device ? sg->bytes_inlined : 0),
                     .bytes.half = sg->params.bytes_half,
                     .half_type = sg->params.bytes_half > 0 ? (int)sg->params.half_type : 0,
                     .bytes.stash = sg->stash.bytes,
@@ -411,7 +403,7 @@ const PpStage *cg_stage_table(const StageGen *sg, Target target, Arena *a)
         if (sg->func[k] && (int)sg->func[k]->at_once >= st->mesh.at_once)
             st->mesh.at_once = (int)sg->func[k]->at_once + 1;
     st->mesh.partial = cg_partials(sg, a, &st->mesh.n_partial);
-    works(sg, target, st->bytes.work);
+    works(sg, st->bytes.work);
     twice(sg, st);
     for (uint32_t i = 0; i < s->input.n; i++)
         st->n_dx += (int)s->input.at[i].grads.n;
@@ -419,7 +411,7 @@ const PpStage *cg_stage_table(const StageGen *sg, Target target, Arena *a)
     if (sg->microbatches)
         return of_microbatches(sg, st, a);
     st->look.kept = cg_kept(sg, a, &st->look.n_kept);
-    if (sg->profiled && !device)
+    if (sg->profiled)
         st->look.steps = cg_steps_table(sg, a);
     return st;
 }

@@ -15,11 +15,10 @@ static const char *behind(Out *o, int64_t at)
 static const char *function(Out *o, const Step *s, const char *comment)
 {
     StageGen *body = s->loop->body;
-    body->print.target = o->f->sg->print.target;
     body->sizes = o->f->sg->sizes;
     const KernelText text = {arena_printf(o->a, "a step of %s", comment), NULL, "const PpCtx *c",
                              o->lines(body->func[F_FORWARD])};
-    const int64_t bytes = s->loop->body_room + cg_bytes_work(body, body->print.target);
+    const int64_t bytes = s->loop->body_room + cg_bytes_work(body);
     o->bytes_scratch = bytes > o->bytes_scratch ? bytes : o->bytes_scratch;
     cg_sizes_part(o->f->sg);
     return out_kernel(o, s, &text);

@@ -159,7 +159,7 @@ static const char *kernel(Out *o, const Step *s, const KernelText *x, const char
     StageGen *sg = o->f->sg;
     while (sg->loops.within)
         sg = sg->loops.within;
-    KernelList *k = &sg->print.kernels[sg->print.target];
+    KernelList *k = sg->print.kernels;
     const char *params = *x->params ? x->params : "void";
     uint32_t *slot = strmap_at(&k->of, arena_printf(o->a, "%s|%s|%s", head, params, x->body));
     if (*slot != NONE)

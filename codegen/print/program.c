@@ -27,9 +27,9 @@ static const char *title(const StageGen *sg, FuncKind kind)
                                          kind - F_AGAIN, sg->stash.again.at[kind - F_AGAIN].bytes);
 }
 
-const char *cg_function_name(const StageGen *sg, FuncKind kind, Target target)
+const char *cg_function_name(const StageGen *sg, FuncKind kind)
 {
-    return arena_printf(sg->a, "%s%s_%s", sg->name, target_row(target)->table,
+    return arena_printf(sg->a, "%s%s_%s", sg->name, target_row(sg->target)->table,
                         cg_function_kind(sg->a, kind));
 }
 
@@ -52,10 +52,9 @@ static void print_steps(Out *o)
 /* The lines of the function. */
 static const char *lines(Func *f)
 {
-    Target target = f->sg->print.target;
     Out o = {.f = f,
              .a = f->a,
-             .target = target_row(target),
+             .target = target_row(f->sg->target),
              .lines = lines,
              .text = {.a = f->a, .indent = 1},
              .fresh = {.a = f->a, .indent = 1},
@@ -68,23 +67,21 @@ static const char *lines(Func *f)
                    "of masks, how many places are there");
     if (!o.reads && !head.n)
         text_line(&head, "(void)c;");
-    if (o.bytes_scratch > f->bytes.scratch[target])
-        f->bytes.scratch[target] = o.bytes_scratch;
+    if (o.bytes_scratch > f->bytes.scratch)
+        f->bytes.scratch = o.bytes_scratch;
     return arena_printf(f->a, "%s\n%s", text_all(&head), text_all(&o.text));
 }
 
 void cg_function_print(Func *f)
 {
-    Target target = f->sg->print.target;
-    Text *t = &f->body[target];
+    Text *t = &f->body;
     const char *body = lines(f);
     *t = (Text){.a = f->a};
     text_add(t, "// %s\n", title(f->sg, f->kind));
-    if (f->bytes.scratch[target])
+    if (f->bytes.scratch)
         text_add(t, "// behind the workspace %" PRId64 " bytes that steps use while they run\n",
-                 f->bytes.scratch[target]);
-    text_add(t, "void %s(const PpCtx *c)\n{\n%s}\n\n", cg_function_name(f->sg, f->kind, target),
-             body);
+                 f->bytes.scratch);
+    text_add(t, "void %s(const PpCtx *c)\n{\n%s}\n\n", cg_function_name(f->sg, f->kind), body);
 }
 
 /* ---- without it ------------------------------------------------------------------------------ */
@@ -94,7 +91,7 @@ static int64_t scratch_of(const Func *f, const Step *s)
     const Step *nest = s->then ? s->then : s;
     if (s->kind == STEP_LOOP) {
         cg_scratch(s->loop->body);
-        return s->loop->body_room + cg_bytes_work(s->loop->body, TARGET_CUDA);
+        return s->loop->body_room + cg_bytes_work(s->loop->body);
     }
     return nest->kind == STEP_NEST
                ? nest_scratch_cuda(nest->nest, f->g->batch > 1 ? f->g->batch : 1, nest->shared)
@@ -107,8 +104,8 @@ void cg_scratch(StageGen *sg)
         Func *f = sg->func[k];
         for (uint32_t i = 0; f && i < f->step.n; i++) {
             const int64_t bytes = f->step.at[i].empty ? 0 : scratch_of(f, &f->step.at[i]);
-            if (bytes > f->bytes.scratch[TARGET_CUDA])
-                f->bytes.scratch[TARGET_CUDA] = bytes;
+            if (bytes > f->bytes.scratch)
+                f->bytes.scratch = bytes;
         }
     }
 }

@@ -114,8 +114,8 @@ const char *place_text(const Out *o, uint32_t buf, const char *type, const char 
 const char *place_whole(const Out *o, uint32_t buf, const char *type);
 void place_declare(const Out *o, uint32_t buf, Text *t);        /* its pointer */
 
-/* program.c: a function of the stage, into Func.body of StageGen.target */
-const char *cg_function_name(const StageGen *sg, FuncKind kind, Target target);
+/* program.c: a function of the stage, into Func.body */
+const char *cg_function_name(const StageGen *sg, FuncKind kind);
 void cg_function_print(Func *f);
 
 /* steps.c */

@@ -10,7 +10,7 @@ static void nest(Out *o, const Step *s, const char *comment)
     const char **name = out_argument_names(o, s);
     Text body = {.a = o->a, .indent = 1};
     PrintUses uses = {.arg = arena_array(o->a, bool, n->arg.n + 1)};
-    nest_print_c(o->a, nest_chain(o->a, n), name, &uses, &body);
+    nest_print_c(o->a, n, name, &uses, &body);
     const Parameters p = out_parameters(o, s, name, &uses, "int64_t");
     Text formula = {.a = o->a};
     formula_print(o->a, n, name, &formula);

@@ -176,20 +176,16 @@ static void ask_anew(Arena *a, const Lengths *l, SizesMet **met)
 }
 
 /* In each sample, with what is known. */
-static void plan_once(Arena *a, const Lengths *l, uint32_t index, bool device, SizesMet **met,
+static void plan_once(Arena *a, const Lengths *l, uint32_t index, Target target, SizesMet **met,
                       StageGen **sg)
 {
     ask_anew(a, l, met);
+    write_unless_ended();
     for (int k = 0; k < l->n; k++)
-        sg[k] = cg_stage_sized(a, l->pipe[k], index, device, l, met[k]);
+        sg[k] = cg_stage_sized(a, l->pipe[k], index, target, l, met[k]);
 }
 
 /* ---- constants ------------------------------------------------------------------------------- */
-
-static bool same_shape(const Shape *x, const Shape *y)
-{
-    return x->rank == y->rank && !memcmp(x->d, y->d, (size_t)x->rank * sizeof *x->d);
-}
 
 /* Where element i of a shape is in a larger one, at whose begin it stands. */
 static int64_t begin_of(int64_t i, const Shape *x, const Shape *in)
@@ -238,7 +234,7 @@ static bool shape_most(const Lengths *l, const Value *const *v, Shape *most)
 static bool begins(const Lengths *l, const Value *const *v, const Value *most)
 {
     Shape is;
-    if (most->dtype != v[0]->dtype || !shape_most(l, v, &is) || !same_shape(&is, &most->shape))
+    if (most->dtype != v[0]->dtype || !shape_most(l, v, &is) || !shape_equal(&is, &most->shape))
         return false;
     for (int k = 0; k < l->n; k++)
         if (!is_begin(v[k], most))
@@ -248,7 +244,7 @@ static bool begins(const Lengths *l, const Value *const *v, const Value *most)
 
 static bool same_constant(const Value *x, const Value *y)
 {
-    return same_shape(&x->shape, &y->shape) &&
+    return shape_equal(&x->shape, &y->shape) &&
            !memcmp(x->data, y->data, (size_t)shape_elements(&x->shape) * dtype_size(x->dtype));
 }
 
@@ -400,28 +396,25 @@ static void find_constants(Arena *a, const Lengths *l, const StageGen *most, Sta
 
 /* ---- the stage ------------------------------------------------------------------------------- */
 
-void lengths_stage(Arena *a, const CodegenOptions *opt, uint32_t index, Target target,
-                   StageGen *const *beside, Samples *of)
+void lengths_stage(Arena *a, const CodegenOptions *opt, uint32_t index, Target target, Samples *of)
 {
     const Lengths *l = opt->lengths;
-    const bool device = target_row(target)->device;
-    const StageGen *most = cg_stage(a, l->most, index, device);
+    const StageGen *most = cg_stage(a, l->most, index, target);
     SizesMet *planned[SAMPLES] = {NULL}, *printed[SAMPLES] = {NULL};
     do
-        plan_once(a, l, index, device, planned, of->sg);
+        plan_once(a, l, index, target, planned, of->sg);
     while (!learn(a, l, planned));
     do {
         if (printed[0])
-            plan_once(a, l, index, device, planned, of->sg);
+            plan_once(a, l, index, target, planned, of->sg);
         find_constants(a, l, most, of->sg);
         ask_anew(a, l, printed);
         for (int k = 0; k < l->n; k++) {
             of->text[k] = (Text){.a = a};
             of->sg[k]->sizes = printed[k];
-            of->sg[k]->beside = beside ? beside[k] : NULL;
-            of->sg[k]->profiled = opt->profile && !device;
+            of->sg[k]->profiled = opt->profile && target == TARGET_C;
             cg_sizes_part(of->sg[k]);
-            cg_stage_print(of->sg[k], target, &of->text[k]);
+            cg_stage_print(of->sg[k], &of->text[k]);
         }
     } while (!learn(a, l, printed));
 }

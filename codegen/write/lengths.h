@@ -17,9 +17,7 @@ typedef struct {
     StageGen *sg[SAMPLES];
     Text text[SAMPLES];
 } Samples;
-/* beside: the same for another target, NULL */
-void lengths_stage(Arena *a, const CodegenOptions *opt, uint32_t index, Target target,
-                   StageGen *const *beside, Samples *of);
+void lengths_stage(Arena *a, const CodegenOptions *opt, uint32_t index, Target target, Samples *of);
 /* What of the model may not vary, or not so, is fatal. */
 void lengths_check(const Lengths *l);
 /* Is the constant `own`, with these lengths, what the program has for those of the samples? */

@@ -11,7 +11,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/file/hash.h"
@@ -23,6 +22,7 @@
 
 static FILE *create(Arena *a, const char *dir, const char *name)
 {
+    write_unless_ended();
     const char *path = arena_printf(a, "%s/%s", dir, name);
     FILE *f = arena_fopen(a, path, "w");
     if (!f)
@@ -184,80 +184,61 @@ typedef struct {
 
 static int64_t rows_of(const Pipe *p) { return p->graph->batch > 0 ? p->graph->batch : 1; }
 
-/* They are made on the host, whatever the target. */
-static void write_totals(Pipe *p, Written *w)
+/* What lengths make of a text, or the one that there is; adds it to the program's hash. */
+static void put_samples(Arena *a, const CodegenOptions *opt, const Text *text, Written *w,
+                        const char *name)
+{
+    const char *all = opt->lengths ? lengths_text(a, opt->lengths, text, name) : text_all(text);
+    w->hash = hash_bytes(w->hash, all, strlen(all));
+    put(a, w->dir, name, all, strlen(all));
+}
+
+/* They are made on the host, whatever the target, of programs without lengths. */
+static void write_totals(Pipe *p, const CodegenOptions *opt, Written *w)
 {
     if (!p->totals)
         return;
     Arena *a = arena_within(p->graph->arena);
-    StageGen *sg = cg_stage(a, p->totals, 0, false);
+    StageGen *sg = cg_stage(a, p->totals, 0, TARGET_C);
     Text c = {.a = a};
-    cg_stage_print(sg, TARGET_C, &c);
-    put(a, w->dir, arena_printf(a, "%s.c", sg->name), c.at, c.n);
-    cg_tables_print(sg, true, NULL, NULL, &w->tables[0]);
-    w->hash = cg_stage_hash(sg, w->hash);
+    cg_stage_print(sg, &c);
+    put_samples(a, opt, &c, w, arena_printf(a, "%s.c", sg->name));
+    cg_tables_print(sg, NULL, &w->tables[0]);
     arena_free(a);
 }
 
-/* A stage for the targets that there are, with each length that is sampled; of one without lengths
- * the one for CPUs is planned in any case. */
-static void print_stage(Arena *a, Pipe *p, const CodegenOptions *opt, uint32_t i, Samples *of)
+/* With each length that is sampled. */
+static void print_stage(Arena *a, Pipe *p, const CodegenOptions *opt, uint32_t i, Target target,
+                        Samples *of)
 {
-    Samples *c = &of[TARGET_C], *cuda = &of[TARGET_CUDA];
+    Pipe *own = stage_of(p, i);
     if (opt->lengths) {
-        if (opt->cpu)
-            lengths_stage(a, opt, i, TARGET_C, NULL, c);
-        if (opt->cuda)
-            lengths_stage(a, opt, i, TARGET_CUDA, opt->cpu ? c->sg : NULL, cuda);
+        lengths_stage(a, opt, i, target, of);
         return;
     }
-    Pipe *own = stage_of(p, i);
-    StageGen *sg = cg_stage(a, own, i, false),
-             *device = opt->cuda ? cg_stage_device(a, own, i, sg) : sg;
-    if (device != sg)
-        device->beside = opt->cpu ? sg : NULL;
-    sg->microbatches = device->microbatches = own != p ? p : NULL;
-    sg->profiled = opt->cpu && opt->profile;
-    c->sg[0] = sg;
-    cuda->sg[0] = device;
-    c->text[0] = cuda->text[0] = (Text){.a = a};
-    if (opt->cpu)
-        cg_stage_print(sg, TARGET_C, &c->text[0]);
-    if (opt->cuda)
-        cg_stage_print(device, TARGET_CUDA, &cuda->text[0]);
+    StageGen *sg = of->sg[0] = cg_stage(a, own, i, target);
+    sg->microbatches = own != p ? p : NULL;
+    sg->profiled = opt->profile && target == TARGET_C;
+    of->text[0] = (Text){.a = a};
+    cg_stage_print(sg, &of->text[0]);
 }
 
-static void put_samples(Arena *a, const CodegenOptions *opt, const Text *text, const char *dir,
-                        const char *name)
-{
-    const char *all = opt->lengths ? lengths_text(a, opt->lengths, text, name) : text_all(text);
-    put(a, dir, name, all, strlen(all));
-}
-
-/* Its files, and what others say of it. */
-static void write_stage(Pipe *p, const CodegenOptions *opt, uint32_t i, Written *w)
+/* Its file for a target, and what others say of it. */
+static void write_stage(Pipe *p, const CodegenOptions *opt, uint32_t i, Target target, Written *w)
 {
     Arena *a = arena_within(p->graph->arena);
-    const int n = opt->lengths ? opt->lengths->n : 1;
-    Samples of[TARGETS] = {0};
-    print_stage(a, p, opt, i, of);
-    StageGen *const *cpu = of[TARGET_C].sg, *const *cuda = of[TARGET_CUDA].sg;
-    StageGen *const *first = opt->cpu ? cpu : cuda;
-    if (cpu[0])
-        w->hash = cg_stage_hash(cpu[0], w->hash);
-    if (cuda[0] && cuda[0] != cpu[0])
-        w->hash = cg_stage_hash(cuda[0], w->hash);
-    if (opt->cpu)
-        put_samples(a, opt, of[TARGET_C].text, w->dir, arena_printf(a, "stage%u.c", i));
-    if (opt->cuda) {
-        const StageGen *sg = opt->lengths ? cg_stage(a, opt->lengths->most, i, true) : cuda[0];
-        put_samples(a, opt, of[TARGET_CUDA].text, w->dir, arena_printf(a, "stage%u.cu", i));
+    Samples of = {0};
+    print_stage(a, p, opt, i, target, &of);
+    put_samples(a, opt, of.text, w,
+                arena_printf(a, "stage%u.%s", i, target_row(target)->ending));
+    for (int k = 0; k < (opt->lengths ? opt->lengths->n : 1); k++)
+        cg_tables_print(of.sg[k], w->outside, &w->tables[k]);
+    if (target == TARGET_CUDA) {
+        const StageGen *sg = opt->lengths ? cg_stage(a, opt->lengths->most, i, target) : of.sg[0];
         cg_launches_print(cg_launches(sg, a), i, rows_of(p), a, &w->launches);
     }
-    for (int k = 0; k < n; k++)
-        cg_tables_print(first[k], opt->cpu, opt->cuda ? cuda[k] : NULL, w->outside, &w->tables[k]);
-    if (!opt->bare)
-        cg_params_write(first[0], w->params, w->final_params, opt->link, w->weight);
+    if (!opt->bare && (target == TARGET_C || !opt->cpu))
+        cg_params_write(of.sg[0], w->params, w->final_params, opt->link, w->weight);
     arena_free(a);
 }
 
@@ -273,14 +254,18 @@ static void write_program(Pipe *p, const CodegenOptions *opt, Written *w)
     cg_launches_head(rows_of(p), &w->launches);
     for (int k = 0; k < SAMPLES; k++)
         w->tables[k] = plan[k] = (Text){.a = a};
-    for (uint32_t i = 0; i < p->stage.n; i++)
-        write_stage(p, opt, i, w);
+    for (uint32_t i = 0; i < p->stage.n; i++) {
+        if (opt->cpu)
+            write_stage(p, opt, i, TARGET_C, w);
+        if (opt->cuda)
+            write_stage(p, opt, i, TARGET_CUDA, w);
+    }
     if (opt->cuda)
         put(a, w->dir, "launches.tsv", w->launches.at, w->launches.n);
-    write_totals(p, w);
+    write_totals(p, opt, w);
     for (int k = 0; k < (l ? l->n : 1); k++)
         cg_pipeline_print(l ? l->pipe[k] : p, opt, w->hash, &w->tables[k], &plan[k]);
-    put_samples(a, opt, plan, w->dir, "pipeline.c");
+    put_samples(a, opt, plan, w, "pipeline.c");
 }
 
 /* The functions of --ops, for the targets that there are. */
@@ -326,30 +311,26 @@ static void fill(Pipe *p, const CodegenOptions *opt, const char *dir, const char
 
 typedef struct { Pipe *p; const CodegenOptions *opt; const char *dir, *temp; } Job;
 
-/* What a signal that ends ppsplit leaves behind: remove it first.  Only what a handler may do. */
-static const char *volatile unfinished;
+/* The signal that is to end ppsplit, once nothing is left behind; 0: none.  A second one ends it at
+ * once. */
+static volatile sig_atomic_t ended;
 
-static void end_by(int sig)
-{
-    const pid_t child = unfinished ? fork() : -1;
-    if (child == 0) {
-        execl("/bin/rm", "rm", "-rf", "--", unfinished, (char *)NULL);
-        _exit(EXIT_IO);
-    }
-    if (child > 0)
-        waitpid(child, NULL, 0);
-    raise(sig); /* as if there were no handler */
-}
+static void end_by(int sig) { ended = sig; }
 
-static void remove_at_signals(const char *folder)
+static void watch_signals(bool on)
 {
     static const int ends[] = {SIGHUP, SIGINT, SIGTERM};
-    struct sigaction s = {.sa_handler = end_by, .sa_flags = (int)SA_RESETHAND}, before;
-    unfinished = folder;
-    sigfillset(&s.sa_mask);
+    struct sigaction s = {.sa_handler = on ? end_by : SIG_DFL, .sa_flags = (int)SA_RESETHAND};
+    struct sigaction before;
     for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
-        if (!sigaction(ends[i], NULL, &before) && before.sa_handler == SIG_DFL)
+        if (!sigaction(ends[i], NULL, &before) && before.sa_handler == (on ? SIG_DFL : end_by))
             sigaction(ends[i], &s, NULL);
+}
+
+void write_unless_ended(void)
+{
+    if (ended)
+        diag_raise(EXIT_IO);
 }
 
 static void run(void *arg)
@@ -383,16 +364,19 @@ void codegen_write(Pipe *p, const CodegenOptions *opt)
         errno = error;
         write_error(dir);
     }
-    remove_at_signals(temp);
+    watch_signals(true);
     mode_t mask = umask(0);
     umask(mask);
     chmod(temp, 0777 & ~mask);
     Job job = {p, opt, dir, temp};
     int code = diag_run(run, &job);
-    unfinished = NULL;
+    watch_signals(false);
     if (code != 0) {
         folder_remove(temp);
         folder_remove_parents(dir, made);
-        diag_raise(code);
     }
+    if (ended)
+        raise(ended);
+    if (code != 0)
+        diag_raise(code);
 }

@@ -82,6 +82,7 @@ static void write_copy(StageGen *sg, const char *dir, OnnxWeight *weight)
         const Param *p = list.at[i].p;
         const uint32_t number = list.at[i].number;
         int64_t bytes = bytes_of(param_whole(p), p->dtype);
+        write_unless_ended();
         if (number != NONE && !weight[number].file)
             weight[number] =
                 (OnnxWeight){arena_printf(sg->g->arena, "params/stage%u.safetensors", s->index),

@@ -70,11 +70,10 @@ static void print_open(const StageGen *sg, const TargetRow *target, Text *t)
 }
 
 /* What pipeline.c calls, and what of it is read here. */
-static void print_prototypes(const StageGen *sg, Target target, Text *t)
+static void print_prototypes(const StageGen *sg, const TargetRow *row, Text *t)
 {
-    const TargetRow *row = target_row(target);
     text_line(t, row->cplusplus ? "extern \"C\" {" : "// called by pipeline.c");
-    cg_stage_prototypes(sg, target, t);
+    cg_stage_prototypes(sg, t);
     if (sg->conv.n)
         text_line(t, "extern const PpConvShape %s_conv[%u];", cg_table_name(sg), sg->conv.n);
     if (sg->conv.n && sg->lengths)
@@ -83,7 +82,7 @@ static void print_prototypes(const StageGen *sg, Target target, Text *t)
 }
 
 /* The place of a user's own weight gradient, which sees all that the file defines. */
-static void print_own_weight(const StageGen *sg, const TargetRow *row, Target target, Text *t)
+static void print_own_weight(const StageGen *sg, const TargetRow *row, Text *t)
 {
     uint32_t n = sg->stage->index;
     const char *table = row->table;
@@ -92,10 +91,10 @@ static void print_own_weight(const StageGen *sg, const TargetRow *row, Target ta
              "// stage%u_weight.%s beside this file: its stage%u%s_weight() takes the place of "
              "%s()\n",
              n, row->ending, n, table,
-             cg_function_name(sg, cg_function_like(sg, F_WEIGHT), target));
+             cg_function_name(sg, cg_function_like(sg, F_WEIGHT)));
     text_add(t, "#ifdef OWN_WEIGHT // make says so where the file is\n");
     text_add(t, "#define STAGE_HASH 0x%016" PRIx64 "u // of this stage: another one has another\n",
-             cg_stage_hash(sg, HASH_START));
+             hash_bytes(HASH_START, t->at, t->n));
     text_add(t, "%svoid stage%u%s_weight(const PpCtx *c);\n", row->cplusplus ? "extern \"C\" " : "",
              n, table);
     text_add(t, "#include \"stage%u_weight.%s\"\n", n, row->ending);
@@ -105,9 +104,8 @@ static void print_own_weight(const StageGen *sg, const TargetRow *row, Target ta
              table);
 }
 
-void cg_stage_functions(StageGen *sg, Target target)
+void cg_stage_functions(StageGen *sg)
 {
-    sg->print.target = target;
     for (int k = 0; k < F_COUNT; k++)
         if (sg->func[k] && cg_function_like(sg, (FuncKind)k) == (FuncKind)k)
             cg_function_print(sg->func[k]);
@@ -122,17 +120,14 @@ static bool has_custom(const StageGen *sg)
     return any;
 }
 
-void cg_stage_print(StageGen *sg, Target target, Text *t)
+void cg_stage_print(StageGen *sg, Text *t)
 {
     const Stage *s = sg->stage;
-    const TargetRow *row = target_row(target);
-    const KernelList *k = &sg->print.kernels[target];
-    const bool timed = sg->profiled && !row->device;
-    if (timed)
+    const TargetRow *row = target_row(sg->target);
+    const KernelList *k = sg->print.kernels;
+    if (sg->profiled)
         sg->print.probe = sg->print.probe_end = "pp_time_step();";
-    cg_stage_functions(sg, target);
-    if (timed)
-        sg->print.probe = sg->print.probe_end = NULL;
+    cg_stage_functions(sg);
     const char *what = sg->pipe->alone
                            ? "what the data of a step alone decide, added up before it begins"
                            : arena_printf(sg->a, "stage %u of %u: %s", s->index, sg->pipe->stage.n,
@@ -153,16 +148,16 @@ void cg_stage_print(StageGen *sg, Target target, Text *t)
              "// bytes: parameters %" PRId64 ", gradients %" PRId64 ", constants %" PRId64
              ", workspace %" PRId64 "; %s stash %" PRId64 ", saved %" PRId64 "\n",
              sg->params.bytes, sg->params.bytes_grad,
-             sg->bytes_const + (row->device ? sg->bytes_inlined : 0), cg_bytes_work(sg, target),
+             sg->bytes_const + (row->device ? sg->bytes_inlined : 0), cg_bytes_work(sg),
              sg->microbatches ? "once a step" : "for each microbatch", sg->stash.bytes,
              sg->saved.bytes);
     for (uint32_t i = 0; i < sg->stash.again.n; i++)
         text_add(t, "// %s: %" PRId64 " bytes of stash that %s can compute again\n",
                  arena_printf(sg->a, "part %u", i), sg->stash.again.at[i].bytes,
-                 cg_function_name(sg, (FuncKind)(F_AGAIN + i), target));
+                 cg_function_name(sg, (FuncKind)(F_AGAIN + i)));
     text_add(t, "#include \"%s\"\n%s\n", row->header,
              has_custom(sg) ? "#include \"pp_custom.h\"\n" : "");
-    print_prototypes(sg, target, t);
+    print_prototypes(sg, row, t);
     if (!row->device)
         cg_short_constants(sg, "", t);
     if (sg->conv.n && sg->lengths)
@@ -170,10 +165,10 @@ void cg_stage_print(StageGen *sg, Target target, Text *t)
     text_add(t, "// ---- kernels ----\n\n%s", k->text.at ? k->text.at : "");
     text_add(t, "// ---- functions ----\n\n");
     for (int i = 0; i < F_COUNT; i++)
-        if (sg->func[i] && sg->func[i]->body[target].at)
-            text_add(t, "%s", sg->func[i]->body[target].at);
+        if (sg->func[i] && sg->func[i]->body.at)
+            text_add(t, "%s", sg->func[i]->body.at);
     if (sg->conv.n)
         print_open(sg, row, t);
     if (cg_own_weight(sg))
-        print_own_weight(sg, row, target, t);
+        print_own_weight(sg, row, t);
 }

@@ -8,21 +8,19 @@
 #include "codegen/tables.h"
 
 /* stage.c */
-void cg_stage_functions(StageGen *sg, Target target);   /* prints them */
-void cg_stage_print(StageGen *sg, Target target, Text *t);      /* stageN.c, stageN.cu */
+void cg_stage_functions(StageGen *sg);  /* prints them */
+void cg_stage_print(StageGen *sg, Text *t); /* stageN.c, stageN.cu */
 
 /* tables.c */
-const char *cg_tensor_text(Arena *a, const PpTensor *t);
 /* those that stand in the source */
 void cg_short_constants(const StageGen *sg, const char *prefix, Text *t);
 /* what the stage's file defines for pipeline.c */
-void cg_stage_prototypes(const StageGen *sg, Target target, Text *t);
+void cg_stage_prototypes(const StageGen *sg, Text *t);
 /* "stage0", "stage0_cuda": how names of its tables begin */
 const char *cg_table_name(const StageGen *sg);
-/* after the stage's functions; cpu: sg is printed for it; cuda: NULL, sg, or the stage beside it;
-   outside: has the constants that do not stand in the source; NULL: nothing has */
-void cg_tables_print(const StageGen *sg, bool cpu, const StageGen *cuda, OutsideFile *outside,
-                     Text *t);
+/* after the stage's functions; outside: has the constants that do not stand in the source; NULL:
+   nothing has */
+void cg_tables_print(const StageGen *sg, OutsideFile *outside, Text *t);
 
 /* launches.c: launches.tsv, its head and a stage's lines; rows: of a microbatch */
 void cg_launches_head(int64_t rows, Text *t);
@@ -36,6 +34,9 @@ void cg_pipeline_print(Pipe *p, const CodegenOptions *opt, uint64_t hash, const 
  * each parameter's bytes went */
 void cg_params_write(StageGen *sg, const char *dir, const char *final_dir, bool link,
                      OnnxWeight *weight);
+
+/* output.c: where a signal came that ends ppsplit, leaves; to be called before what takes long */
+void write_unless_ended(void);
 
 /* folder.c: the output folder as a whole */
 NORETURN void write_error(const char *path);            /* what errno says of it */

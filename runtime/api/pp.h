@@ -103,7 +103,6 @@ typedef struct {
     /* A part of the model's parameter, one for each member along axis `mesh`: dimension `axis` has
        `whole` elements, in `groups` equal runs (0: 1), and of each run t.dim[axis] / groups of them
        are here, from first + member * step of the run on; where the run ends before, then zeros.
-       step 0: all members have all of it, whose rows stand apart on a device.
        whole 0, or axis -1: all of it.  A stage may have several parts of one, of the same name. */
     int mesh, axis, groups;
     int64_t whole, first, step;

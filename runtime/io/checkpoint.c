@@ -174,7 +174,7 @@ static int declare(StWriter *w, const Saved *t, const PpPlan *model, int member)
     if (param_divided(p)) {
         int part = plan_own_part(model, p, member);
         int64_t at = param_from(p, part), many = param_many(p, part);
-        if (param_is_shared_out(p))
+        if (param_divided(p))
             snprintf(slice, sizeof slice, "[%s%.*s%" PRId64 ":%" PRId64 "]", outer,
                      3 * (p->axis + (p->groups > 1) - before), colons, at, at + many);
         dim[p->axis] = many * (p->groups > 1 ? p->groups : 1);

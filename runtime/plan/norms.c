@@ -23,7 +23,7 @@ static int parts_end(const PpParam *const *by_number, int n, int k)
 /* Chunks of each of those that it may be */
 static int chunks_of(const PpPlan *model, const PpParam *q)
 {
-    return (param_is_shared_out(q) ? model->chunks[q->mesh] : 1) *
+    return (param_divided(q) ? model->chunks[q->mesh] : 1) *
            (q->outer.whole ? model->chunks[q->outer.mesh] : 1);
 }
 
@@ -54,7 +54,7 @@ int norm_of(const Plan *plan, const PpParam *q, int member)
     int64_t chunk = 0, outer = 0, groups = q->groups > 1 ? q->groups : 1;
     if (plan_is_twin(model, q, member))
         return -1;
-    if (param_is_shared_out(q) && q->t.dim[q->axis])
+    if (param_divided(q) && q->t.dim[q->axis])
         chunk = (q->first + plan_own_part(model, q, member) * q->step) /
                 (q->t.dim[q->axis] / groups);
     if (q->outer.whole)

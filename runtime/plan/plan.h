@@ -350,7 +350,6 @@ int schedule_stages(const PpPlan *model);
 /* Whether it is a part of the model's parameter: a different one for each member, or the whole with
    room after its rows. */
 static inline int param_divided(const PpParam *p) { return p->whole > 0 && p->axis >= 0; }
-static inline int param_is_shared_out(const PpParam *p) { return param_divided(p) && p->step > 0; }
 /* Members of a rank that differ along an axis of the mesh, and chunks of each; from the number of
  * one to that of the next; which one a member is */
 static inline int plan_members_along(const PpPlan *model, int x)
@@ -405,7 +404,7 @@ static inline const char *param_name(const PpPlan *model, const PpParam *p, int 
 static inline int plan_is_twin(const PpPlan *model, const PpParam *p, int member)
 {
     for (int x = 0; x < PP_AXES; x++)
-        if (plan_member_along(model, member, x) && !(param_is_shared_out(p) && p->mesh == x) &&
+        if (plan_member_along(model, member, x) && !(param_divided(p) && p->mesh == x) &&
             !(p->outer.whole && p->outer.mesh == x) && !(p->each.n && p->each.mesh == x))
             return 1;
     return 0;

@@ -196,12 +196,12 @@ static void build(Program *x)
 static void write_text(Program *x, const char *file, bool device)
 {
     Text t = {.a = x->a};
-    StageGen *sg = cg_stage(x->p->graph->arena, x->p, 0, device);
+    StageGen *sg = cg_stage(x->p->graph->arena, x->p, 0, device ? TARGET_CUDA : TARGET_C);
     if (device)
         text_add(&t, "#define PP_WITH_CUDA 1\n");
-    cg_stage_print(sg, device ? TARGET_CUDA : TARGET_C, &t);
+    cg_stage_print(sg, &t);
     text_add(&t, device ? "extern \"C\" {\n" : "");
-    cg_tables_print(sg, !device, device ? sg : NULL, NULL, &t);
+    cg_tables_print(sg, NULL, &t);
     text_add(&t, device ? "}\n" : "");
     FILE *f = fopen(file, "w");
     INSIST(f);
@@ -479,7 +479,7 @@ static void check_text(Program *x)
                  {"pp_reduce_scatter(c", 1, 0},
                  {"pp_all_to_all(c", 2, 0}};
     Text t = {.a = x->a};
-    cg_stage_print(x->sg, TARGET_C, &t);
+    cg_stage_print(x->sg, &t);
     const char *forward = strstr(t.at, "stage0_forward(const PpCtx *c)\n{"),
                *end = forward ? strstr(forward, "\n}\n") : NULL;
     bool good = end != NULL;

@@ -1,8 +1,8 @@
 /*
  * test_sides.c - transposes and sides of matrix products, which the library's order of additions
  * follows: those of a net in one stage, however it is cut, and in a backward of two parts those of
- * the whole one.  On a device how far the rows of both operands are apart belongs to it.  That, and
- * those of results, are multiples of 16 bytes, of long rows of 128.  Nothing is compiled.
+ * the whole one.  On a device rows of operands and results are multiples of 16 bytes apart, long
+ * ones of 128, whatever the cut.  Nothing is compiled.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -83,18 +83,12 @@ static void add(Arena *a, Sides *all, const StageGen *sg, FuncKind kind)
         const Product *p = f->step.at[i].kind == STEP_PRODUCT ? f->step.at[i].product : NULL;
         if (!p || all->n == LONGEST || lin_is(p->k, 1)) /* of one term there is no order */
             continue;
-        const char *text = arena_printf(
-            a, "%c%c %lldx%lldx%lld", p->transposed_a ? 'T' : 'N', p->transposed_b ? 'T' : 'N',
-            (long long)lin_at(p->m, ROWS), (long long)lin_at(p->n, ROWS),
-            (long long)lin_at(p->k, ROWS));
-        if (sg->device)
-            text = arena_printf(a, "%s %lld %lld%s", text, (long long)lin_at(p->a.ld, ROWS),
-                                (long long)lin_at(p->b.ld, ROWS),
-                                fast(p->a.ld, p->type) && fast(p->b.ld, p->type) &&
-                                        fast(p->c.ld, p->result)
-                                    ? ""
-                                    : "!");
-        all->at[all->n++] = text;
+        bool good = fast(p->a.ld, p->type) && fast(p->b.ld, p->type) && fast(p->c.ld, p->result);
+        all->at[all->n++] =
+            sg->device ? (good ? "fast" : "!")
+                       : arena_printf(a, "%c%c %lldx%lldx%lld", p->transposed_a ? 'T' : 'N',
+                                      p->transposed_b ? 'T' : 'N', (long long)lin_at(p->m, ROWS),
+                                      (long long)lin_at(p->n, ROWS), (long long)lin_at(p->k, ROWS));
     }
 }
 

@@ -100,13 +100,11 @@ static void print_stages(Pipe *p, Input *in)
     Text tables = {.a = in->a}, t = {.a = in->a};
     OnnxWeight *weight = arena_array(in->a, OnnxWeight, p->graph->param.n + 1);
     for (uint32_t i = 0; i < p->stage.n; i++) {
-        StageGen *sg = cg_stage(in->a, p, i, false),
-                 *device = cg_stage_device(in->a, p, i, sg);
-        if (device != sg)
-            device->beside = sg;
-        cg_stage_print(sg, TARGET_C, &t);
-        cg_stage_print(device, TARGET_CUDA, &t);
-        cg_tables_print(sg, true, device, NULL, &tables);
+        for (int k = 0; k < TARGETS; k++) {
+            StageGen *sg = cg_stage(in->a, p, i, (Target)k);
+            cg_stage_print(sg, &t);
+            cg_tables_print(sg, NULL, &tables);
+        }
         onnx_write_forward(p, i, weight, NULL, nowhere);
         if (p->stage.at[i].backward.n)
             onnx_write_backward(p, i, weight, NULL, nowhere);

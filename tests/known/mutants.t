@@ -102,19 +102,19 @@ mutant "a forward is computed again of other rows" "TTrace, Megatron-LM#290: rec
     's/(int m = op->a\.microbatch), (is_forward[^;]*);/$1, $2;\n    if (op->a.type == SA_R)\n        m ^= 1;/'
 mutant "the loss is scaled by the number of members" "TTrace, Megatron-LM#673: the loss under context parallelism" sequence runtime/io/feed.c 's/double scale = mean;/double scale = mean * 2;/'
 mutant "replicas each count the whole loss" "TTrace: the loss under data parallelism" replicas runtime/io/feed.c 's/scale \*= f->loss_scale;/scale *= d->replicas;/'
-mutant "tied parameters are two" "TTrace, Megatron-LM#656: embedding and head are untied" copies pipeline.c 's/(stage1_params.*?)\.use = PP_REPLICATE, \.from = 0/$1.use = PP_OWN, .from = 1/s'
-mutant "the router's gradients are not added up" "TTrace, Megatron-LM#599: the same" expert pipeline.c 's/(stage1_partials.*?\.param = 2, .*?\.row = )\{.*?\}/${1}{-1, -1, -1}/s'
+mutant "tied parameters are two" "TTrace, Megatron-LM#656: embedding and head are untied" copies pipeline.c 's/(stage1_param\[.*?)\.use = PP_REPLICATE,/$1.use = PP_OWN, .from = 1,/s'
+mutant "the router's gradients are not added up" "TTrace, Megatron-LM#599: the same" expert pipeline.c 's/(stage1_mesh_partial\[.*?\.param = 2, .*?\.row = )\{.*?\}/${1}{-1, -1, -1}/s'
 mutant "a sum goes over members of the other axis" "TTrace, Megatron-LM#442: a reduction in the wrong group" mesh pipeline.c 's/(PP_ALL_REDUCE, \.mesh = )PP_TENSOR/${1}PP_SEQUENCE/'
 mutant "a replica does not get what others have updated" "TTrace, Megatron-LM#663: the same" replicas runtime/exec/exec.c 's/(PpStatus exec_gather.*?i < r->plan\.gather) \+ r->plan\.n_gather/$1/s'
 mutant "layers are in each other's stage" "TTrace: wrong division into stages" layers pipeline.c \
     's/layers\.0\.q\.weight/LAYER/g; s/layers\.2\.q\.weight/layers.0.q.weight/g; s/LAYER/layers.2.q.weight/g'
 mutant "a gradient is read before its sum has ended" "TTrace: gradients under overlapped communication" tensor stage0.c "s/($backward.*?)(    pp_end\\(c, \\d+\\);\\n)(.*?;\\n\\n)/\$1\$3\$2/s"
-mutant "norms' gradients are not added up over the sequence" "TTrace, Megatron-LM#1446: the same" sequence pipeline.c 's/(stage0_partials.*?\.param = 1, .*?\.row = )\{.*?\}/${1}{-1, -1, -1}/s'
+mutant "norms' gradients are not added up over the sequence" "TTrace, Megatron-LM#1446: the same" sequence pipeline.c 's/(stage0_mesh_partial\[.*?\.param = 1, .*?\.row = )\{.*?\}/${1}{-1, -1, -1}/s'
 mutant "a rounding to bfloat16 is left out" "TTrace: a wrong cast to FP8" half stage0.c 's/pp_(?:nearest|round)_bf16\(/(/'
 mutant "a member has its own part of attention's gradient alone" "TTrace, Megatron-LM#1464: attention's gradient under context parallelism" sequence stage0.c \
     "s/($backward.*?)"'pp_all_to_all\(c,\s*\d+,\s*(\w+),\s*(\w+),\s*\w+,\s*rows,\s*(\d+),\s*(\d+),\s*(\d+),\s*(\d+),\s*1\);/$1memcpy($3, $2, (size_t)(2 * rows * $4 * $5 * $6 * $7));/s; s/(#include "pp.h"\n)/$1#include <string.h>\n/'
 mutant "a norm's gradient is added up once too often" "TTrace, Megatron-LM#1528: it is too large by the number of members" mesh pipeline.c \
-    's/(stage0_partials.*?\.param = 1, .*?\.along = )\{0, 1, 0\}, \.row = \{-1, (\d+), -1\}/${1}{1, 1, 0}, .row = {$2, $2, -1}/s'
+    's/(stage0_mesh_partial\[.*?\.param = 1, .*?\.along = )\{0, 1\}, \.row = \{-1, (\d+), -1\}/${1}{1, 1, 0}, .row = {$2, $2, -1}/s'
 
 # ---- TrainCheck ----
 mutant "gradients are clipped on one rank only" "TrainCheck, DeepSpeed#1801: the same" tensor runtime/exec/train.c 's/double clip = /double clip = r->member ? 1 : /'
@@ -125,7 +125,7 @@ mutant "a message loses its last number" "TrainCheck, pytorch#84803, pytorch#966
 mutant "a parameter is not trained" "TrainCheck, accelerate#2665, DeepSpeed#6770: the optimizer has other parameters than the model" layers pipeline.c \
     's/("layers\.1\.k\.weight".*?\.trainable = )1/${1}0/s'
 mutant "checkpoints leave out what is frozen" "TrainCheck, DeepSpeed#5489: the same" frozen runtime/io/checkpoint.c 's/\(!q->update \|\| (!q->p->t\.bytes)\)/$1/'
-mutant "experts are placed on other members" "TrainCheck, DeepSpeed#6772: the same" expert pipeline.c 's/(\.name = "down".*?\.first = )0, \.step = 2/${1}2, .step = -2/s'
+mutant "experts are placed on other members" "TrainCheck, DeepSpeed#6772: the same" expert pipeline.c 's/(\.name = "down".*?)\.step = 2/$1.first = 2, .step = -2/s'
 if command -v mpirun >/dev/null; then
     mutant "a member leaves out an exchange" "TrainCheck, DeepSpeed#5794, DeepSpeed#6089: workers disagree and wait for ever" processes stage1.c \
         's/(    )(pp_all_to_all\(c, 0, )/$1if (!c->member[PP_EXPERT] || c->microbatch != 1)\n    $1$2/'

@@ -209,7 +209,7 @@ is "no ranks" "$(plan --batch 4 | head -n 1)" "ppsplit: error: the number of ran
 
 one() { plan --ranks 2 --dp 1 --tensor 1 --batch 8 --stages 2 --schedule 1f1b --rows 1 --split "$point" --microbatches "${M:-8}" "$@"; }
 slower() { awk -v a="$(one | first)" -v b="$(one "$@" | first)" 'BEGIN { exit !(a > 0 && b > 2 * a) }'; }
-point=$(sed -n '/split_points\[\]/,/};/s/^ *"\(.*\)",$/\1/p' cut/pipeline.c)
+point=$(sed -n '/plan_program_split\[\]/,/};/s/^ *"\(.*\)",$/\1/p' cut/pipeline.c)
 printf 'ranks = 2\nfunctions = 1e7\n' >machine
 ok "a machine's rates count" slower --machine machine
 ok "those of the command line too" slower --rates messages=1e2

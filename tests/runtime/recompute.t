@@ -123,7 +123,7 @@ done
 ok "a layer of 22 B parameters" "$ppsplit" -q large.onnx --split h.1:begin --split h.2:begin --loss cross_entropy --params link -o large
 sbh=$((2048 * 4 * 6144))
 kept=$(sed -n '/pp_stage1 = {/,/^};/s/.*\.stash = \([0-9]*\).*/\1/p' large/pipeline.c)
-input=$(sed -n '/stage1_inputs\[\] = {/,/^};/s/.*\.bytes = \([0-9]*\)}.*/\1/p' large/pipeline.c | sort -n | tail -1)
+input=$(sed -n '/stage1_input\[\] = {/,/^};/s/.*\.bytes = \([0-9]*\)}.*/\1/p' large/pipeline.c | sort -n | tail -1)
 kept=$((kept + input))
 ok "42 sbh within 2 %: $kept" test $((kept * 100)) -ge $((42 * sbh * 98)) -a $((kept * 100)) -le $((42 * sbh * 102))
 is "its input is 4 sbh" "$input" $((4 * sbh))

@@ -70,7 +70,7 @@ two/pipeline train "${moved[@]}" --data target=edited.npy "${R[@]}" --resume par
 is "one number is another: refused" "$? $(cat err)" "1 pipeline: error: --resume parts/step_9: --data target=edited.npy is not what it was trained with, whose type, shape or \
 numbers were others: give the same rows in the same order, or --accept data to go on with these"
 ok "accepted" two/pipeline train "${moved[@]}" --data target=edited.npy "${R[@]}" --resume parts --checkpoint x3 --steps 10 --accept data
-bound() { "$ppsplit" -q "$top/models/gpt-tsdyn/model.onnx" --bind "batch=$1" -o "bound$1" && grep '{"bind", ' "bound$1/pipeline.c"; }
+bound() { "$ppsplit" -q "$top/models/gpt-tsdyn/model.onnx" --bind "batch=$1" -o "bound$1" && grep '"bind", ' "bound$1/pipeline.c"; }
 is "rows of a microbatch are no difference" "$(bound 2)" "$(bound 3)"
 
 # ---- epochs ----

@@ -80,31 +80,6 @@ static void run_put_edge(StageRun *r, const RunStage *s, Block *b, ValueId v)
     }
 }
 
-/* A parameter's elements between row-major memory and its place, where there may be room behind each
-   row; size: of an element. */
-static void run_rows_move(const PpParam *q, char *place, char *dense, size_t size, bool out)
-{
-    const int last = q->t.rank - 1;
-    const bool room = q->whole && !q->step && q->axis == last;
-    const size_t apart = size * (size_t)(q->t.rank ? q->t.dim[last] : 1),
-                 row = room ? size * (size_t)q->whole : apart;
-    size_t rows = 1;
-    for (int d = 0; d < last; d++)
-        rows *= (size_t)q->t.dim[d];
-    for (size_t i = 0; i < rows; i++)
-        if (out)
-            memcpy(place + i * apart, dense + i * row, row);
-        else
-            memcpy(dense + i * row, place + i * apart, row);
-}
-
-static char *run_rows_of(StageRun *r, const PpParam *q, const char *place)
-{
-    char *dense = arena_alloc(r->a, (size_t)q->t.bytes + 1);
-    run_rows_move(q, (char *)(uintptr_t)place, dense, dtype_size((Dtype)q->t.dtype), false);
-    return dense;
-}
-
 /* The copies that the runtime makes of parameters. */
 static void run_put_halves(StageRun *r, RunStage *s)
 {
@@ -116,8 +91,8 @@ static void run_put_halves(StageRun *r, RunStage *s)
         if (q->half_offset < 0)
             continue;
         eval_node(r->a, OP_Cast, 1, &p, &(Attr){.to = copy.dtype}, 1, &copy);
-        run_rows_move(q, s->block[BLOCK_HALF].at + q->half_offset, copy.data,
-                      dtype_size(copy.dtype), true);
+        memcpy(s->block[BLOCK_HALF].at + q->half_offset, copy.data,
+               (size_t)shape_elements(&copy.shape) * dtype_size(copy.dtype));
     }
 }
 
@@ -128,9 +103,8 @@ static void run_put_params(StageRun *r, RunStage *s)
     for (int i = 0; i < s->table->n_param; i++) {
         const Param *p = &r->g->param.at[s->sg->stage->param.at[i].param];
         Tensor t = run_operand(r, p->value);
-        run_rows_move(&s->table->param[i],
-                      s->block[BLOCK_PARAM].at + s->table->param[i].offset, t.data,
-                      dtype_size(t.dtype), true);
+        memcpy(s->block[BLOCK_PARAM].at + s->table->param[i].offset, t.data,
+               (size_t)shape_elements(&t.shape) * dtype_size(t.dtype));
     }
 }
 

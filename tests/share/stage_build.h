@@ -91,31 +91,29 @@ static void run_check_scratch(StageGen *sg)
     int64_t printed[F_COUNT] = {0};
     for (int k = 0; k < F_COUNT; k++)
         if (sg->func[k])
-            printed[k] = sg->func[k]->bytes.scratch[TARGET_CUDA],
-            sg->func[k]->bytes.scratch[TARGET_CUDA] = 0;
+            printed[k] = sg->func[k]->bytes.scratch, sg->func[k]->bytes.scratch = 0;
     cg_scratch(sg);
     for (int k = 0; k < F_COUNT; k++)
         if (sg->func[k] && cg_function_like(sg, (FuncKind)k) == (FuncKind)k)
-            INSIST(sg->func[k]->bytes.scratch[TARGET_CUDA] == printed[k]);
+            INSIST(sg->func[k]->bytes.scratch == printed[k]);
 }
 
 /* Generates stage i and writes its text.  Returns the file. */
 static const char *run_write(StageRun *r, uint32_t i, const char *prefix)
 {
-    Target target = r->device ? TARGET_CUDA : TARGET_C;
     RunStage *s = &r->stage[i];
     Text t = {.a = r->a};
-    s->sg = cg_stage(r->p->graph->arena, r->p, i, r->device != NULL);
+    s->sg = cg_stage(r->p->graph->arena, r->p, i, r->device ? TARGET_CUDA : TARGET_C);
     s->sg->print.probe = "pp_step(0);";
     s->sg->print.probe_end = "pp_step(1);";
     for (int k = 0; k < F_COUNT; k++)
         if (s->sg->func[k])
             run_check_order(r, s->sg->func[k]);
-    cg_stage_print(s->sg, target, &t);
+    cg_stage_print(s->sg, &t);
     if (r->device)
         run_check_scratch(s->sg);
     text_add(&t, r->device ? "extern \"C\" {\n" : "");
-    cg_tables_print(s->sg, !r->device, r->device ? s->sg : NULL, NULL, &t);
+    cg_tables_print(s->sg, NULL, &t);
     text_add(&t, r->device ? "}\n" : "");
     const char *c =
         arena_printf(r->a, "%s/%sstage%u.%s", r->dir, prefix, i, r->device ? "cu" : "c");

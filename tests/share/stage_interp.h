@@ -105,10 +105,8 @@ static const PpStage *interp_table(StageRun *r, const StageGen *sg)
     interp_dys(r, sg, t);
     for (uint32_t i = 0; i < s->param.n; i++) {
         const Param *q = &r->g->param.at[s->param.at[i].param];
-        const Shape shape = cg_param_shape(sg, i);
-        param[i] = (PpParam){.t = interp_tensor(r, q->name, q->dtype, &shape, -1),
-                             .axis = q->shape.rank - 1,
-                             .whole = sg->params.row[i] ? q->shape.d[q->shape.rank - 1] : 0,
+        param[i] = (PpParam){.t = interp_tensor(r, q->name, q->dtype, &q->shape, -1),
+                             .axis = -1,
                              .param = (int)s->param.at[i].param,
                              .offset = sg->params.at.at[i],
                              .grad_offset = sg->params.grad_at.at[i],
@@ -125,7 +123,7 @@ static const PpStage *interp_table(StageRun *r, const StageGen *sg)
     t->bytes.saved = sg->saved.bytes;
     t->bytes.half = sg->params.bytes_half;
     t->half_type = (int)sg->params.half_type;
-    t->bytes.work[PP_WORK_FORWARD] = cg_bytes_work(sg, TARGET_C); /* one for all */
+    t->bytes.work[PP_WORK_FORWARD] = cg_bytes_work(sg); /* one for all */
     t->has_backward = cg_has_backward(s);
     return t;
 }

@@ -134,8 +134,7 @@ static void run_check_grads(StageRun *r, RunStage *s, const char *before)
         r->at[v] = sum;
         const PpParam *q = &s->table->param[i];
         run_dense(r, v,
-                  run_rows_of(r, q, run_add_uses(r, q, s->block[BLOCK_GRAD].at, NULL)),
-                  run_rows_of(r, q, before + at),
+                  run_add_uses(r, q, s->block[BLOCK_GRAD].at, NULL), before + at,
                   arena_printf(r->a, "gradient of parameter %s:", p->name));
         r->at[v] = keep;
         r->noise = 0;
@@ -395,9 +394,9 @@ static void run_chain(StageRun *r, RunBits *bits)
                 continue;
             sum[p] = run_add_uses(r, &t->param[k], s->block[BLOCK_GRAD].at, sum[p]);
             const Shape *whole = &r->g->param.at[p].shape;
-            bits->param[p] = run_hash(run_rows_of(r, &t->param[k], sum[p]),
-                                      shape_elements(whole) *
-                                          (int64_t)dtype_size((Dtype)t->param[k].t.dtype));
+            bits->param[p] =
+                run_hash(sum[p], shape_elements(whole) *
+                                     (int64_t)dtype_size((Dtype)t->param[k].t.dtype));
         }
         if (t->call.close)
             t->call.close(s->state);

@@ -61,11 +61,7 @@ static Pipe *pipe_of(Options *o)
 
 static int64_t most(int64_t x, int64_t y) { return x > y ? x : y; }
 
-static int64_t needed(const Peaks *x, const Func *f)
-{
-    const Target target = x->program->plan.device == PP_CPU ? TARGET_C : TARGET_CUDA;
-    return f->bytes.live + f->bytes.scratch[target];
-}
+static int64_t needed(const Func *f) { return f->bytes.live + f->bytes.scratch; }
 
 /* Alive at one step of the functions that an action runs. */
 static int64_t alive(const Peaks *x, const PlanOp *op)
@@ -76,12 +72,12 @@ static int64_t alive(const Peaks *x, const PlanOp *op)
     static const FuncKind of[] = {[SA_F] = F_FORWARD, [SA_B] = F_BACKWARD, [SA_I] = F_INPUT,
                                   [SA_W] = F_WEIGHT};
     const Func *f = op->a.type == SA_R ? NULL : g->func[of[op->a.type]];
-    int64_t bytes = f ? needed(x, f) : 0;
+    int64_t bytes = f ? needed(f) : 0;
     if (op->a.type == SA_R && op->again == SCHED_WHOLE && g->func[F_FORWARD])
-        bytes = needed(x, g->func[F_FORWARD]);
+        bytes = needed(g->func[F_FORWARD]);
     for (int k = 0; op->a.type == SA_R && op->again > 0 && k < AGAIN_MOST; k++)
         if (op->again >> k & 1 && g->func[F_AGAIN + k])
-            bytes = most(bytes, needed(x, g->func[F_AGAIN + k]));
+            bytes = most(bytes, needed(g->func[F_AGAIN + k]));
     return bytes;
 }
 
