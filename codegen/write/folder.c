@@ -12,6 +12,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <limits.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -62,6 +63,36 @@ void folder_remove_parents(const char *dir, int made)
         *strrchr(parent, '/') = '\0';
         rmdir(parent);
     }
+}
+
+/* ---- signals ---------------------------------------------------------------------------------- */
+
+/* The signal that is to end ppsplit, once nothing is left behind; 0: none.  A second one ends it at
+ * once. */
+static volatile sig_atomic_t ended;
+
+static void end_by(int sig) { ended = sig; }
+
+void folder_watch_signals(bool on)
+{
+    static const int ends[] = {SIGHUP, SIGINT, SIGTERM};
+    struct sigaction s = {.sa_handler = on ? end_by : SIG_DFL, .sa_flags = (int)SA_RESETHAND};
+    struct sigaction before;
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
+        if (!sigaction(ends[i], NULL, &before) && before.sa_handler == (on ? SIG_DFL : end_by))
+            sigaction(ends[i], &s, NULL);
+}
+
+void write_unless_ended(void)
+{
+    if (ended)
+        diag_raise(EXIT_IO);
+}
+
+void folder_end_by_signal(void)
+{
+    if (ended)
+        raise(ended);
 }
 
 /* ---- walks ----------------------------------------------------------------------------------- */

@@ -7,7 +7,6 @@
  */
 #include <errno.h>
 #include <inttypes.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -311,28 +310,6 @@ static void fill(Pipe *p, const CodegenOptions *opt, const char *dir, const char
 
 typedef struct { Pipe *p; const CodegenOptions *opt; const char *dir, *temp; } Job;
 
-/* The signal that is to end ppsplit, once nothing is left behind; 0: none.  A second one ends it at
- * once. */
-static volatile sig_atomic_t ended;
-
-static void end_by(int sig) { ended = sig; }
-
-static void watch_signals(bool on)
-{
-    static const int ends[] = {SIGHUP, SIGINT, SIGTERM};
-    struct sigaction s = {.sa_handler = on ? end_by : SIG_DFL, .sa_flags = (int)SA_RESETHAND};
-    struct sigaction before;
-    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
-        if (!sigaction(ends[i], NULL, &before) && before.sa_handler == (on ? SIG_DFL : end_by))
-            sigaction(ends[i], &s, NULL);
-}
-
-void write_unless_ended(void)
-{
-    if (ended)
-        diag_raise(EXIT_IO);
-}
-
 static void run(void *arg)
 {
     Job *j = arg;
@@ -364,19 +341,18 @@ void codegen_write(Pipe *p, const CodegenOptions *opt)
         errno = error;
         write_error(dir);
     }
-    watch_signals(true);
+    folder_watch_signals(true);
     mode_t mask = umask(0);
     umask(mask);
     chmod(temp, 0777 & ~mask);
     Job job = {p, opt, dir, temp};
     int code = diag_run(run, &job);
-    watch_signals(false);
+    folder_watch_signals(false);
     if (code != 0) {
         folder_remove(temp);
         folder_remove_parents(dir, made);
     }
-    if (ended)
-        raise(ended);
+    folder_end_by_signal();
     if (code != 0)
         diag_raise(code);
 }

@@ -35,11 +35,13 @@ void cg_pipeline_print(Pipe *p, const CodegenOptions *opt, uint64_t hash, const 
 void cg_params_write(StageGen *sg, const char *dir, const char *final_dir, bool link,
                      OnnxWeight *weight);
 
-/* output.c: where a signal came that ends ppsplit, leaves; to be called before what takes long */
-void write_unless_ended(void);
-
 /* folder.c: the output folder as a whole */
 NORETURN void write_error(const char *path);            /* what errno says of it */
+/* From on to off a signal that ends ppsplit is noted; then it does.  Meanwhile leaves, where there was
+   one: to be called before what takes long. */
+void folder_watch_signals(bool on);
+void folder_end_by_signal(void);
+void write_unless_ended(void);
 /* the folders of a file below dir; dir itself */
 void folder_make(Arena *a, const char *dir, const char *name);
 /* The folders that dir is to lie in, where they are not there yet: how many are new. */
