@@ -258,10 +258,7 @@ PpStatus devices_choose(const Options *o, const PpPlan *model, PpPlan *chosen);
 /* On the rank's thread; overlap: two stages may run at the same time */
 PpStatus devices_open(Rank *r, int overlap);
 
-/* groups.c: hubs of ranks that are threads, and the groups of any rank */
-LocalHub **hubs_new(const Run *run); /* NULL: no memory */
-void hubs_free(LocalHub **hub, const Run *run);
-void hubs_groups(Rank *r, LocalHub **hub, int number);
+/* groups.c */
 /* its links along one; like: whose device and options they go by */
 PpStatus rank_links(Rank *r, const Rank *like, int axis);
 PpStatus groups_open(Rank *r); /* all ranks call it */

@@ -193,7 +193,7 @@ static void *measurer_main(void *p)
 static PpStatus measure_threads(const Options *o, int ranks, int cores, int threads)
 {
     Measurer *m = calloc((size_t)ranks, sizeof *m);
-    LocalHub *hub = local_hub_new(ranks, ranks <= cores ? ranks : 0);
+    LocalHub *hub = local_hub_new(ranks, cores);
     int started = 1;
     PpStatus s = m && hub ? PP_OK : pp_no_memory();
     for (int k = 0; k < ranks && s == PP_OK; k++) {

@@ -113,18 +113,18 @@ PpStatus run_threads(Run *run)
 {
     int ranks = run_ranks(run), started = 1;
     Thread *t = calloc((size_t)ranks, sizeof *t);
-    LocalHub **hub = hubs_new(run);
+    LocalHub *hub = local_hub_new(ranks, run->cores); /* a core for each: they spin */
     if (!t || !hub) {
         free(t);
         if (hub)
-            hubs_free(hub, run);
+            local_hub_free(hub);
         PpStatus s = pp_no_memory();
         pp_failure_print();
         return s;
     }
     for (int k = 0; k < ranks; k++) {
         t[k].rank = (Rank){.run = run, .dev.op = device_of(run->model->device)->ops};
-        hubs_groups(&t[k].rank, hub, k);
+        t[k].rank.group = local_group(hub, k);
     }
     for (; started < ranks; started++)
         if (pthread_create(&t[started].thread, NULL, thread_main, &t[started]))
@@ -146,7 +146,7 @@ PpStatus run_threads(Run *run)
         close_wire(&t[k].rank, s);
     for (int k = 0; k < ranks; k++)
         close_all(&t[k].rank);
-    hubs_free(hub, run);
+    local_hub_free(hub);
     free(t);
     return s;
 }

@@ -78,11 +78,13 @@ PpStatus group_recv(Group *g, int peer, void *buf, int64_t bytes);
 
 /* group_local.c: ranks are threads of this process. */
 typedef struct LocalHub LocalHub;
-LocalHub *local_hub_new(int ranks, int cores);
-/* A group of the same threads: who fails in one of the two has failed in both */
-void local_hub_tie(LocalHub *h, LocalHub *other);
+LocalHub *local_hub_new(int ranks, int cores); /* NULL: no memory */
 void local_hub_free(LocalHub *h);
-Group local_group(LocalHub *h, int rank);
+Group local_group(LocalHub *h, int rank); /* all of them */
+/* Some of the whole run's: part->first, stride and so on are set.  Groups of one set have no rank in
+ * common */
+enum { LOCAL_SETS = 3 };
+void local_part(const Group *g, int set, Group *part);
 /* As send and recv of r's tag, buf and bytes, but the rank that posts second calls r->carry(send,
  * recv) instead of copying. */
 PpStatus local_carry(Group *g, int send, int peer, Request *r);
@@ -102,7 +104,8 @@ int launcher_tasks(const Launcher **by);
 int mpi_device_pointers(void); /* may messages lie in CUDA memory? */
 PpStatus mpi_open(int *argc, char ***argv, Group *world);
 void mpi_close(Group *world);
-/* Those that call it with the same color, in their order; all of the group call it */
+/* Those that call it with the same color, in their order; all of the group call it.  part: as the
+ * group, but for its ranks */
 PpStatus mpi_part(const Group *g, int color, Group *part);
 void mpi_part_close(Group *part);
 

@@ -5,6 +5,9 @@
  *
  * Mailboxes are hashed by (sender, tag); a chain keeps the order of posting.  A waiting rank spins
  * for a moment when there is a core for each rank, then sleeps on its own condition variable.
+ *
+ * Ranks, senders and receivers here are numbers in the whole run.  A group is some of them, with a
+ * place where they meet for collectives.
  */
 #include "group.h"
 
@@ -28,20 +31,36 @@ typedef struct {
     int sleeping; /* atomic */
 } Box;
 
-struct LocalHub {
-    int ranks, spins;
-    Box *box;
-    int failed; /* atomic */
-    LocalHub *next; /* of those tied together, in a circle */
-    /* the collectives: a sense-reversing barrier around a shared table */
+/* Where a group meets: a sense-reversing barrier, around the parts that its ranks show. */
+typedef struct {
+    LocalHub *hub;
     pthread_mutex_t lock;
     pthread_cond_t turn;
     int arrived;
     unsigned generation;
+    const void **part; /* [whole run] */
+} Meeting;
+
+struct LocalHub {
+    int ranks, spins;
+    Box *box;
+    int failed;       /* atomic */
+    Meeting *meeting; /* of the whole run, then of each set the group that begins with a rank */
     const void **part;
 };
 
+enum { MEETINGS = 1 + LOCAL_SETS };
+
 static int load(const int *p) { return __atomic_load_n(p, __ATOMIC_ACQUIRE); }
+
+static void meeting_open(LocalHub *h, int set, int first)
+{
+    Meeting *m = &h->meeting[set * h->ranks + first];
+    m->hub = h;
+    m->part = h->part + set * h->ranks;
+    pthread_mutex_init(&m->lock, NULL);
+    pthread_cond_init(&m->turn, NULL);
+}
 
 LocalHub *local_hub_new(int ranks, int cores)
 {
@@ -49,31 +68,23 @@ LocalHub *local_hub_new(int ranks, int cores)
     if (!h)
         return NULL;
     h->ranks = ranks;
-    h->next = h;
     h->spins = ranks <= cores ? SPINS : 0;
     h->box = calloc((size_t)ranks, sizeof *h->box);
-    h->part = calloc((size_t)ranks, sizeof *h->part);
-    if (!h->box || !h->part) {
-        free(h->box);
-        free(h->part);
-        free(h);
+    h->part = calloc((size_t)ranks * MEETINGS, sizeof *h->part);
+    h->meeting = calloc((size_t)ranks * MEETINGS, sizeof *h->meeting);
+    if (!h->box || !h->part || !h->meeting) {
+        h->ranks = 0;
+        local_hub_free(h);
         return NULL;
     }
-    pthread_mutex_init(&h->lock, NULL);
-    pthread_cond_init(&h->turn, NULL);
     for (int r = 0; r < ranks; r++) {
         pthread_mutex_init(&h->box[r].lock, NULL);
         pthread_mutex_init(&h->box[r].sleep_lock, NULL);
         pthread_cond_init(&h->box[r].wake, NULL);
+        for (int set = 0; set < MEETINGS; set++)
+            meeting_open(h, set, r);
     }
     return h;
-}
-
-void local_hub_tie(LocalHub *h, LocalHub *other)
-{
-    LocalHub *next = h->next;
-    h->next = other->next;
-    other->next = next;
 }
 
 void local_hub_free(LocalHub *h)
@@ -83,12 +94,23 @@ void local_hub_free(LocalHub *h)
         pthread_mutex_destroy(&h->box[r].sleep_lock);
         pthread_cond_destroy(&h->box[r].wake);
     }
-    pthread_mutex_destroy(&h->lock);
-    pthread_cond_destroy(&h->turn);
+    for (int k = 0; k < h->ranks * MEETINGS; k++) {
+        pthread_mutex_destroy(&h->meeting[k].lock);
+        pthread_cond_destroy(&h->meeting[k].turn);
+    }
+    free(h->meeting);
     free(h->part);
     free(h->box);
     free(h);
 }
+
+static LocalHub *hub_of(const Group *g)
+{
+    const Meeting *m = g->impl;
+    return m->hub;
+}
+
+static int number_of(const Group *g, int rank) { return g->first + rank * g->stride; }
 
 /* After the store the owner of the request may be gone: nothing of it is touched any more. */
 static void complete(LocalHub *h, Request *r, int owner)
@@ -105,7 +127,7 @@ static void complete(LocalHub *h, Request *r, int owner)
 /* Posts `mine` in the receiver's box, or takes its partner out and carries the message over. */
 static PpStatus post(Group *g, Request *mine, int sender, int receiver)
 {
-    LocalHub *h = g->impl;
+    LocalHub *h = hub_of(g);
     if (load(&h->failed))
         return PP_ERR_PEER;
     Box *box = &h->box[receiver];
@@ -148,8 +170,9 @@ static PpStatus post(Group *g, Request *mine, int sender, int receiver)
 
 PpStatus local_carry(Group *g, int send, int peer, Request *r)
 {
-    r->peer = send ? g->rank : peer;
-    r->rank = send ? peer : g->rank;
+    const int own = number_of(g, g->rank), other = number_of(g, peer);
+    r->peer = send ? own : other;
+    r->rank = send ? other : own;
     r->is_send = send;
     return post(g, r, r->peer, r->rank);
 }
@@ -173,20 +196,16 @@ static PpStatus local_recv(Group *g, int peer, int64_t tag, void *buf, int64_t b
 
 static PpStatus local_test(Group *g, Request *r, int *done)
 {
-    LocalHub *h = g->impl;
+    LocalHub *h = hub_of(g);
     *done = load(&r->done);
     return load(&h->failed) ? PP_ERR_PEER : *done && r->bytes < 0 ? PP_ERR_BUG : PP_OK;
 }
 
-static int local_failed(Group *g)
-{
-    LocalHub *h = g->impl;
-    return load(&h->failed);
-}
+static int local_failed(Group *g) { return load(&hub_of(g)->failed); }
 
 static PpStatus local_wait(Group *g, Request *r)
 {
-    LocalHub *h = g->impl;
+    LocalHub *h = hub_of(g);
     for (int i = 0; i < h->spins; i++) {
         if (load(&r->done))
             return r->bytes < 0 ? PP_ERR_BUG : PP_OK;
@@ -194,7 +213,7 @@ static PpStatus local_wait(Group *g, Request *r)
         __builtin_ia32_pause();
 #endif
     }
-    Box *b = &h->box[g->rank];
+    Box *b = &h->box[number_of(g, g->rank)];
     pthread_mutex_lock(&b->sleep_lock);
     __atomic_add_fetch(&b->sleeping, 1, __ATOMIC_SEQ_CST);
     while (!__atomic_load_n(&r->done, __ATOMIC_SEQ_CST) && !load(&h->failed))
@@ -206,76 +225,72 @@ static PpStatus local_wait(Group *g, Request *r)
 
 static void local_poll(Group *g) { (void)g; }
 
-static PpStatus barrier(LocalHub *h)
+/* Shows this rank's part to the others of the group, and waits for all of theirs. */
+static PpStatus meet(Group *g, const void *part)
 {
-    pthread_mutex_lock(&h->lock);
-    unsigned generation = h->generation;
-    if (++h->arrived == h->ranks) {
-        h->arrived = 0;
-        h->generation++;
-        pthread_cond_broadcast(&h->turn);
+    Meeting *m = g->impl;
+    pthread_mutex_lock(&m->lock);
+    unsigned generation = m->generation;
+    if (part)
+        m->part[number_of(g, g->rank)] = part;
+    if (++m->arrived == g->ranks) {
+        m->arrived = 0;
+        m->generation++;
+        pthread_cond_broadcast(&m->turn);
     }
-    while (generation == h->generation && !load(&h->failed))
-        pthread_cond_wait(&h->turn, &h->lock);
-    int passed = generation != h->generation;
-    pthread_mutex_unlock(&h->lock);
+    while (generation == m->generation && !load(&m->hub->failed))
+        pthread_cond_wait(&m->turn, &m->lock);
+    int passed = generation != m->generation;
+    pthread_mutex_unlock(&m->lock);
     return passed ? PP_OK : PP_ERR_PEER;
 }
 
 static PpStatus local_gather(Group *g, const void *mine, int64_t bytes, void *all)
 {
-    LocalHub *h = g->impl;
-    h->part[g->rank] = mine;
-    TRY(barrier(h));
-    for (int r = 0; r < h->ranks; r++)
-        memcpy((char *)all + r * bytes, h->part[r], (size_t)bytes);
-    return barrier(h);
+    const Meeting *m = g->impl;
+    TRY(meet(g, mine));
+    for (int r = 0; r < g->ranks; r++)
+        memcpy((char *)all + r * bytes, m->part[number_of(g, r)], (size_t)bytes);
+    return meet(g, NULL);
 }
 
+/* Each rank sums one slice of the table and writes it into every rank's. */
 static PpStatus local_sum(Group *g, double *v, int n)
 {
-    LocalHub *h = g->impl;
-    h->part[g->rank] = v;
-    TRY(barrier(h));
-    /* each rank sums one slice of the table and writes it into every rank's */
-    int lo = (int)((int64_t)n * g->rank / h->ranks),
-        hi = (int)((int64_t)n * (g->rank + 1) / h->ranks);
+    const Meeting *m = g->impl;
+    TRY(meet(g, v));
+    int lo = (int)((int64_t)n * g->rank / g->ranks),
+        hi = (int)((int64_t)n * (g->rank + 1) / g->ranks);
     for (int i = lo; i < hi; i++) {
         double s = 0;
-        for (int r = 0; r < h->ranks; r++)
-            s += ((const double *)h->part[r])[i];
-        for (int r = 0; r < h->ranks; r++) {
+        for (int r = 0; r < g->ranks; r++)
+            s += ((const double *)m->part[number_of(g, r)])[i];
+        for (int r = 0; r < g->ranks; r++) {
             union {
                 const void *in;
                 double *out;
-            } any = {h->part[r]};
+            } any = {m->part[number_of(g, r)]};
             any.out[i] = s;
         }
     }
-    return barrier(h);
+    return meet(g, NULL);
 }
 
-static void hub_fail(LocalHub *h)
+static void local_fail(Group *g, PpStatus why)
 {
+    LocalHub *h = hub_of(g);
+    (void)why;
     __atomic_store_n(&h->failed, 1, __ATOMIC_SEQ_CST);
     for (int r = 0; r < h->ranks; r++) {
         pthread_mutex_lock(&h->box[r].sleep_lock);
         pthread_cond_broadcast(&h->box[r].wake);
         pthread_mutex_unlock(&h->box[r].sleep_lock);
     }
-    pthread_mutex_lock(&h->lock);
-    pthread_cond_broadcast(&h->turn);
-    pthread_mutex_unlock(&h->lock);
-}
-
-static void local_fail(Group *g, PpStatus why)
-{
-    LocalHub *first = g->impl, *h = first;
-    (void)why;
-    do {
-        hub_fail(h);
-        h = h->next;
-    } while (h != first);
+    for (int k = 0; k < h->ranks * MEETINGS; k++) {
+        pthread_mutex_lock(&h->meeting[k].lock);
+        pthread_cond_broadcast(&h->meeting[k].turn);
+        pthread_mutex_unlock(&h->meeting[k].lock);
+    }
 }
 
 Group local_group(LocalHub *h, int rank)
@@ -291,5 +306,11 @@ Group local_group(LocalHub *h, int rank)
                    .host_rank = rank,
                    .stride = 1,
                    .tag_max = INT64_MAX,
-                   .impl = h};
+                   .impl = h->meeting};
+}
+
+void local_part(const Group *g, int set, Group *part)
+{
+    LocalHub *h = hub_of(g);
+    part->impl = &h->meeting[(1 + set) * h->ranks + part->first];
 }

@@ -378,7 +378,6 @@ PpStatus mpi_part(const Group *g, int color, Group *part)
     MpiGroup *m = calloc(1, sizeof *m);
     if (!m)
         return pp_no_memory();
-    *part = *g;
     part->impl = m;
     m->block = of(g)->block;
     TRY(checked(MPI_Comm_split(of(g)->comm, color, g->rank, &m->comm)));
