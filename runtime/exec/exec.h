@@ -64,25 +64,28 @@ typedef struct {
     const Op *late; /* an UNSHARD whose copy waits for the stage's next computation */
 } StageRun;
 
-/* A value of a stage, by its number in PpStage.kept; stage -1: none. */
+/* What is not finite and made a loss or a gradient so, as a rank sees it.  The first kind counts, and
+ * of it the first in order.  GRADIENT: of a parameter, or one that is sent back, although what its
+ * backward was given is finite; MASKED: minus infinity, which may be meant; LOSS: of a microbatch. */
 typedef struct {
-    int stage, kept;
-} Seen;
+    enum {
+        BAD_PARAM,
+        BAD_INPUT,
+        BAD_GRADIENT,
+        BAD_VALUE,
+        BAD_MASKED,
+        BAD_LOSS,
+        BAD_NOTHING
+    } kind;
+    int64_t order[2];
+    int stage, microbatch, replica;
+    char name[200];
+} Finding;
 
-/* The first gradient that is not finite, although what its backward was given is.  param: the
- * stage's parameter, or -1: a gradient that it sends back; stage -1: none. */
-typedef struct {
-    int64_t row; /* of the step, the microbatch's first */
-    int stage, replica, microbatch, param, dx;
-} BadGradient;
-
-/* seek.c: in a step that runs once more, which microbatch of it is looked at, and what was found
- * first on this rank; then what holds minus infinity first.  Or, microbatch -1, all backwards are
- * looked at. */
+/* In a step that runs once more, which microbatch of it is looked at; -1: all backwards are */
 typedef struct {
     int on, microbatch;
-    Seen seen[2];
-    BadGradient gradient;
+    Finding found;
     /* of all ranks' norms, before it runs once more; param NULL: all are finite */
     const PpParam *param;
     int stage;
@@ -371,6 +374,8 @@ void host_mark(Rank *r, int64_t step, int k, int what); /* --trace: op k waits, 
 PpStatus host_settle(Rank *r, int64_t step);
 
 /* finite.c: after a step whose loss or gradient is not finite */
+/* One more thing that is not; name: its own, or its value's */
+void finite_found(Finding *first, Finding one, const char *name);
 /* With --on-nonfinite skip, running statistics: kept before a step, back: as they were before it */
 PpStatus finite_statistics(Rank *r, int back);
 /* All ranks call it: should the step run once more, to find the first value that is not finite?

@@ -15,15 +15,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What a rank knows of the cause: its first stage with a parameter that is not finite, the first
-   microbatch whose loss is not, and the first input with a NaN (an infinity may well be meant: a
-   mask). */
-typedef struct {
-    int stage, microbatch, input, input_microbatch; /* -1: none */
-    char name[200];
-    Seen seen[2]; /* as in Seek */
-    BadGradient gradient;
-} Cause;
+void finite_found(Finding *first, Finding one, const char *name)
+{
+    const int64_t *a = one.order, *b = first->order;
+    if (one.kind > first->kind ||
+        (one.kind == first->kind && (a[0] != b[0] ? a[0] > b[0] : a[1] >= b[1])))
+        return;
+    snprintf(one.name, sizeof one.name, "%s", name);
+    *first = one;
+}
 
 static int any_nan(const void *p, int dtype, int64_t bytes)
 {
@@ -51,47 +51,47 @@ static int all_finite(Rank *r, const RankParam *q)
     return bad == 0 || (bad == q->lowest && lowest == q->lowest);
 }
 
-static void look_at_data(const Rank *r, int64_t step, Cause *t)
+/* With a NaN: an infinity may well be meant, as a mask.  What is there is the last pass's. */
+static void look_at_data(const Rank *r, int64_t step, Finding *first)
 {
     const Run *run = r->run;
-    /* what is there is the last pass's */
-    for (int i = run->model->n_input; i-- > 0;)
-        for (int m = run->data.microbatches; m-- > 0 && r->feed.host[i];) {
+    for (int i = 0; i < run->model->n_input; i++)
+        for (int m = 0; m < run->data.microbatches && r->feed.host[i]; m++) {
             const PpTensor *in = &run->model->input[i];
-            if (!any_nan(r->feed.host[i] + m * r->plan.data.stride[i], in->dtype,
-                         tensor_bytes(run->model, in,
-                                      data_computed(&r->data, step, exec_in_step(r, m)),
-                                      r->feed.length[m])))
-                continue;
-            t->input = i;
-            t->input_microbatch = r->now.pass * run->data.microbatches + m;
+            const int64_t rows = data_computed(&r->data, step, exec_in_step(r, m));
+            if (any_nan(r->feed.host[i] + m * r->plan.data.stride[i], in->dtype,
+                        tensor_bytes(run->model, in, rows, r->feed.length[m])))
+                finite_found(
+                    first,
+                    (Finding){.kind = BAD_INPUT, .order = {i, m}, .microbatch = exec_in_step(r, m)},
+                    in->name);
         }
 }
 
 /* statistics: they count as parameters.  Those that a training step has moved are no cause: it
    normalizes by the rows' own. */
-static Cause look(Rank *r, int64_t step, int statistics)
+static Finding look(Rank *r, int64_t step, int statistics)
 {
-    const Run *run = r->run;
-    Cause t = {.stage = -1, .microbatch = -1, .input = -1};
-    memcpy(t.seen, r->now.seek.seen, sizeof t.seen);
-    t.gradient = r->now.seek.gradient;
-    look_at_data(r, step, &t);
+    const PpPlan *model = r->run->model;
+    Finding first = r->now.seek.on ? r->now.seek.found : (Finding){.kind = BAD_NOTHING};
+    look_at_data(r, step, &first);
     for (int l = 0; l < r->plan.n_stage; l++)
         for (int k = 0; k < r->plan.stage[l].st->n_param; k++) {
             const RankParam *q = &r->plan.stage[l].rp[k];
-            int stage = r->plan.stage[l].st->index;
-            if (q->p->use == PP_TRANSMIT || !(q->p->stat ? statistics : q->p->trainable) ||
-                (t.stage >= 0 && t.stage <= stage) || all_finite(r, q))
-                continue;
-            t.stage = stage;
-            snprintf(t.name, sizeof t.name, "%s", q->p->t.name);
+            const int stage = r->plan.stage[l].st->index;
+            if (q->p->use != PP_TRANSMIT && (q->p->stat ? statistics : q->p->trainable) &&
+                !all_finite(r, q))
+                finite_found(&first,
+                             (Finding){.kind = BAD_PARAM, .order = {stage, k}, .stage = stage},
+                             q->p->t.name);
         }
-    if (run->model->loss.stage >= 0 && r->plan.local_of[run->model->loss.stage] >= 0)
-        for (int m = data_chunks(&run->data); m-- > 0;)
-            if (!isfinite(r->results.loss[m]))
-                t.microbatch = m;
-    return t;
+    const int has_loss = model->loss.stage >= 0 && r->plan.local_of[model->loss.stage] >= 0;
+    for (int m = 0; has_loss && m < data_chunks(&r->run->data); m++)
+        if (!isfinite(r->results.loss[m]))
+            finite_found(&first,
+                         (Finding){.kind = BAD_LOSS, .order = {-r->group.rank, m}, .microbatch = m},
+                         "");
+    return first;
 }
 
 /* Those of all its members */
@@ -119,23 +119,7 @@ static const PpParam *first_gradient(const Rank *r, int *stage)
     return NULL;
 }
 
-/* NULL: the step did not run once more, or forward left nothing */
-static const Seen *first_seen(const Cause *t)
-{
-    return t->seen[0].stage >= 0 ? &t->seen[0] : t->seen[1].stage >= 0 ? &t->seen[1] : NULL;
-}
-
-static const char *gradient_name(const PpStage *st, const BadGradient *b)
-{
-    int input = 0;
-    if (b->param >= 0)
-        return st->param[b->param].t.name;
-    for (int dx = b->dx; dx >= st->input[input].grads; input++)
-        dx -= st->input[input].grads;
-    return st->input[input].t.name;
-}
-
-static void report_text(char *to, size_t n, const Rank *r, const StepLog *s, const Cause *t)
+static void report_text(char *to, size_t n, const Rank *r, const StepLog *s, const Finding *t)
 {
     int bad_loss = !isfinite(s->loss);
     const char *what = bad_loss ? "loss" : "gradient's norm";
@@ -144,35 +128,30 @@ static void report_text(char *to, size_t n, const Rank *r, const StepLog *s, con
     const PpParam *q = bad_loss ? NULL : r->now.seek.param;
     char replica[40] = "";
     if (r->run->replicas > 1)
-        snprintf(replica, sizeof replica, " of replica %d", t->gradient.replica);
+        snprintf(replica, sizeof replica, " of replica %d", t->replica);
     int at = snprintf(to, n, "step %" PRId64 ": the %s is %g", s->step, what, value);
     if (at < 0 || at >= (int)n)
         return;
     to += at;
     n -= (size_t)at;
-    if (t->stage >= 0)
+    if (t->kind == BAD_PARAM)
         snprintf(to, n, ": parameter '%s' of stage %d is not finite", t->name, t->stage);
-    else if (t->input >= 0)
-        snprintf(to, n, ": input '%s' holds a NaN, in microbatch %d",
-                 r->run->model->input[t->input].name, t->input_microbatch);
-    else if (q && t->gradient.stage >= 0)
+    else if (t->kind == BAD_INPUT)
+        snprintf(to, n, ": input '%s' holds a NaN, in microbatch %d", t->name, t->microbatch);
+    else if (t->kind == BAD_GRADIENT)
         snprintf(to, n,
                  ": in microbatch %d%s that of '%s', in stage %d, is the first not to be finite",
-                 t->gradient.microbatch, replica,
-                 gradient_name(r->run->model->stage[t->gradient.stage], &t->gradient),
-                 t->gradient.stage);
+                 t->microbatch, replica, t->name, t->stage);
     else if (q)
         snprintf(to, n, ": that of '%s' in stage %d first", q->t.name, r->now.seek.stage);
-    else if (t->microbatch >= 0 && r->now.seek.on && first_seen(t))
-        snprintf(to, n, ": in microbatch %d %s, in stage %d, is the first value not to be finite",
-                 t->microbatch,
-                 r->run->model->stage[first_seen(t)->stage]->look.kept[first_seen(t)->kept].name,
-                 first_seen(t)->stage);
-    else if (t->microbatch >= 0)
+    else if (t->kind == BAD_LOSS)
         snprintf(to, n, ": microbatch %d first; the parameters are finite", t->microbatch);
+    else if (t->kind != BAD_NOTHING)
+        snprintf(to, n, ": in microbatch %d %s, in stage %d, is the first value not to be finite",
+                 t->microbatch, t->name, t->stage);
 }
 
-static PpStatus report(const Rank *r, const StepLog *s, const Cause *t)
+static PpStatus report(const Rank *r, const StepLog *s, const Finding *t)
 {
     char text[600];
     report_text(text, sizeof text, r, s, t);
@@ -180,38 +159,16 @@ static PpStatus report(const Rank *r, const StepLog *s, const Cause *t)
 }
 
 /* What all ranks know together. */
-static PpStatus look_everywhere(Rank *r, int64_t step, int statistics, Cause *found)
+static PpStatus look_everywhere(Rank *r, int64_t step, int statistics, Finding *first)
 {
-    Cause *all, mine = look(r, step, statistics);
+    Finding *all, mine = look(r, step, statistics);
     TRY(group_agree(&r->group,
                     device_check(&r->dev, r->group.rank, "looking for what is not finite")));
     POOL(room);
     TRY(group_gather(&r->group, &mine, sizeof mine, &room, &all));
-    *found = (Cause){.stage = -1,
-                     .microbatch = -1,
-                     .input = -1,
-                     .seen = {{-1, -1}, {-1, -1}},
-                     .gradient.stage = -1};
-    for (int k = 0; k < r->group.ranks; k++) {
-        if (all[k].stage >= 0 && (found->stage < 0 || all[k].stage < found->stage)) {
-            found->stage = all[k].stage;
-            memcpy(found->name, all[k].name, sizeof found->name);
-        }
-        if (all[k].microbatch >= 0)
-            found->microbatch = all[k].microbatch;
-        for (int i = 0; i < 2; i++)
-            if (all[k].seen[i].stage >= 0 &&
-                (found->seen[i].stage < 0 || all[k].seen[i].stage < found->seen[i].stage))
-                found->seen[i] = all[k].seen[i];
-        const BadGradient *b = &all[k].gradient, *f = &found->gradient;
-        if (b->stage >= 0 && (f->stage < 0 || b->row < f->row ||
-                              (b->row == f->row && b->stage > f->stage)))
-            found->gradient = *b;
-        if (all[k].input >= 0 && (found->input < 0 || all[k].input < found->input)) {
-            found->input = all[k].input;
-            found->input_microbatch = all[k].input_microbatch;
-        }
-    }
+    first->kind = BAD_NOTHING;
+    for (int k = 0; k < r->group.ranks; k++)
+        finite_found(first, all[k], all[k].name);
     return PP_OK;
 }
 
@@ -241,22 +198,22 @@ PpStatus finite_statistics(Rank *r, int back)
 
 PpStatus finite_again(Rank *r, const StepLog *s, int *again)
 {
-    Cause t;
-    int gradient = isfinite(s->loss) != 0;
-    r->now.seek = (Seek){.seen = {{-1, -1}, {-1, -1}}, .gradient.stage = -1};
+    Finding t;
+    const int train = r->run->opt->mode == MODE_TRAIN, gradient = isfinite(s->loss) != 0;
+    r->now.seek = (Seek){.found.kind = BAD_NOTHING};
     r->now.seek.param = first_gradient(r, &r->now.seek.stage);
-    TRY(look_everywhere(r, s->step - 1, r->run->opt->mode != MODE_TRAIN, &t));
-    *again = r->now.seek.on = !s->skipped && r->run->opt->mode == MODE_TRAIN && t.stage < 0 &&
-                              t.input < 0 && (gradient || t.microbatch >= 0);
+    TRY(look_everywhere(r, s->step - 1, !train, &t));
+    *again = r->now.seek.on =
+        !s->skipped && train && t.kind > BAD_INPUT && (gradient || t.kind == BAD_LOSS);
     r->now.seek.microbatch = gradient ? -1 : t.microbatch;
     return PP_OK;
 }
 
 PpStatus finite_stop(Rank *r, const StepLog *s)
 {
-    Cause t;
+    Finding t;
     TRY(look_everywhere(r, s->step - 1, r->run->opt->mode != MODE_TRAIN, &t));
-    if (!s->skipped || t.stage >= 0)
+    if (!s->skipped || t.kind == BAD_PARAM)
         return group_agree(&r->group, report(r, s, &t));
     char text[600];
     report_text(text, sizeof text, r, s, &t);
@@ -267,9 +224,9 @@ PpStatus finite_stop(Rank *r, const StepLog *s)
 
 PpStatus finite_parameters(Rank *r, int64_t done)
 {
-    Cause t;
+    Finding t;
     TRY(look_everywhere(r, done - 1, 1, &t));
-    if (t.stage < 0)
+    if (t.kind != BAD_PARAM)
         return PP_OK;
     return group_agree(
         &r->group, pp_fail(PP_ERR_FINITE,

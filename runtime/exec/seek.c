@@ -69,11 +69,14 @@ void seek_end(Rank *r, const PpStage *st, const PpCtx *c)
             continue;
         int64_t bytes = v->output >= 0 ? bytes_here(r, &st->output[v->output].t, c) : v->bytes;
         int found = look_through(r, at, v->dtype, bytes);
-        for (int masked = 0; masked < 2; masked++) {
-            Seen *s = &r->now.seek.seen[masked];
-            if ((found & (masked ? MASKED : FOUND)) && (s->stage < 0 || s->stage > st->index))
-                *s = (Seen){st->index, k};
-        }
+        for (int masked = 0; masked < 2; masked++)
+            if (found & (masked ? MASKED : FOUND))
+                finite_found(&r->now.seek.found,
+                             (Finding){.kind = masked ? BAD_MASKED : BAD_VALUE,
+                                       .order = {st->index, k},
+                                       .stage = st->index,
+                                       .microbatch = r->now.seek.microbatch},
+                             v->name);
     }
 }
 
@@ -84,8 +87,8 @@ static int is_bad(Rank *r, const void *at, int dtype, int64_t bytes)
     return bytes > 0 && look_through(r, at, dtype, bytes) != 0;
 }
 
-/* The parameter whose gradient is not finite, of all of its uses; -1: none */
-static int bad_param(Rank *r, const PpStage *st, const PpCtx *c)
+/* The parameter whose gradient is not finite, of all of its uses; NULL: none */
+static const char *bad_param(Rank *r, const PpStage *st, const PpCtx *c)
 {
     for (int k = 0; k < st->n_param; k++) {
         const PpParam *q = &st->param[k];
@@ -101,19 +104,19 @@ static int bad_param(Rank *r, const PpStage *st, const PpCtx *c)
                 bad |= is_bad(r, c->grad + st->mesh.partial[i].offset + at * align_up(q->t.bytes),
                               q->t.dtype, q->t.bytes);
         if (bad)
-            return k;
+            return q->t.name;
     }
-    return -1;
+    return NULL;
 }
 
-/* The gradient that is sent back and is not finite; -1: none */
-static int bad_dx(Rank *r, const PpStage *st, const PpCtx *c)
+/* The input whose gradient, which is sent back, is not finite; NULL: none */
+static const char *bad_dx(Rank *r, const PpStage *st, const PpCtx *c)
 {
     for (int i = 0, k = 0; i < st->n_input; i++)
         for (int g = 0; g < st->input[i].grads; g++, k++)
             if (is_bad(r, c->dx[k], st->input[i].t.dtype, bytes_here(r, &st->input[i].t, c)))
-                return k;
-    return -1;
+                return st->input[i].t.name;
+    return NULL;
 }
 
 static int bad_dy(Rank *r, const PpStage *st, const PpCtx *c)
@@ -131,18 +134,21 @@ static int bad_dy(Rank *r, const PpStage *st, const PpCtx *c)
 void seek_backward(Rank *r, const Op *op, const PpCtx *c, int64_t row)
 {
     StageRun *own = &r->stage[op->local];
-    BadGradient *b = &r->now.seek.gradient;
     const PpStage *st = r->plan.stage[op->local].st;
     int type = op->a.type;
     if (type != SA_W && bad_dy(r, st, c)) {
         own->bad = 1;
         return;
     }
-    int dx = type == SA_W ? -1 : bad_dx(r, st, c),
-        param = type == SA_I || own->bad ? -1 : bad_param(r, st, c);
-    own->bad |= param >= 0;
-    if ((dx >= 0 || param >= 0) &&
-        (b->stage < 0 || row < b->row || (row == b->row && st->index > b->stage)))
-        *b = (BadGradient){
-            row, st->index, r->replica, exec_in_step(r, c->microbatch), param, dx};
+    const char *dx = type == SA_W ? NULL : bad_dx(r, st, c),
+               *param = type == SA_I || own->bad ? NULL : bad_param(r, st, c);
+    own->bad |= param != NULL;
+    if (dx || param)
+        finite_found(&r->now.seek.found,
+                     (Finding){.kind = BAD_GRADIENT,
+                               .order = {row, -st->index},
+                               .stage = st->index,
+                               .microbatch = exec_in_step(r, c->microbatch),
+                               .replica = r->replica},
+                     param ? param : dx);
 }
