@@ -302,14 +302,11 @@ static double end_seconds(const Trial *t, const Schedule *s)
 
 /* ---- rows ------------------------------------------------------------------------------------ */
 
-/* Rows with copies: the fewest with which ranks fit; where none do, as many as there is time
-   for. */
+/* Rows with copies, as many as there is time for. */
 static Schedule *offloaded(Trial *t, const Schedule *s)
 {
     double time = strtod(offload_time(t->x, t->c, t->a), NULL);
-    int64_t memory = t->x->o->memory;
-    Schedule *rows = memory_offload(&t->memory, s, &t->needs, time, memory, t->e);
-    return rows || !memory ? rows : memory_offload(&t->memory, s, &t->needs, time, 0, t->e);
+    return memory_offload(t->memory.model, s, &t->needs, time, t->e);
 }
 
 /* What of a microbatch's stash is computed again. */

@@ -75,24 +75,11 @@ int64_t memory_of(const MemoryAsked *x, const Schedule *s, int64_t *of_rank)
     return most;
 }
 
-static PpStatus rank_bytes(void *of, const Schedule *s, int rank, int64_t *bytes, int *moved)
+Schedule *memory_offload(const PpPlan *model, const Schedule *s, const SchedNeeds *needs,
+                         double time, SchedError *e)
 {
-    *bytes = memory_rank(of, s, rank, moved, NULL);
-    return *bytes < 0 ? PP_ERR_MODEL : PP_OK;
-}
-
-Schedule *memory_offload(MemoryAsked *x, const Schedule *s, const SchedNeeds *needs, double time,
-                         int64_t memory, SchedError *e)
-{
-    OffloadRequest ask = {.model = x->model,
-                          .schedule = s,
-                          .needs = needs,
-                          .time = time,
-                          .memory = memory,
-                          .bytes = rank_bytes,
-                          .of = x};
     Schedule *rows = NULL;
-    return plan_offload(&ask, &rows, e) == PP_OK ? rows : NULL;
+    return plan_offload(model, s, needs, time, &rows, e) == PP_OK ? rows : NULL;
 }
 
 MoreDivided divided_seconds(const PpStage *st, double quick, double functions, double traffic,

@@ -31,11 +31,10 @@ enum {
 };
 /* Of one; moved: how many of its stashes go to the store; parts: the largest, NULL or by MEMORY_ */
 int64_t memory_rank(const MemoryAsked *x, const Schedule *s, int rank, int *moved, int64_t *parts);
-/* Lowered rows of such computations with copies, as a run with --offload stash, --offload-time and
-   --memory has them (0: all for which there is time); NULL: there are none. */
-Schedule *memory_offload(MemoryAsked *x, const Schedule *s, const SchedNeeds *needs, double time,
-                         int64_t memory, SchedError *e);
-/* Bytes of a stash that go to the store (--offload-dir) */
+/* Lowered rows of such computations with copies, as a run with --offload stash and --offload-time
+   has them; NULL: there are none. */
+Schedule *memory_offload(const struct PpPlan *model, const Schedule *s, const SchedNeeds *needs,
+                         double time, SchedError *e);
 int64_t memory_stored(const PpStage *st);
 /* Bytes that a member sends the others of a stage in a step */
 double memory_exchanged(const PpPlan *model, int stage, int microbatches);

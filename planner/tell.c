@@ -132,12 +132,9 @@ static void commands(const Search *x, const Candidate *c, Arena *a)
         printf(" --dp %d%s", c->replicas, zero_words(c, a));
     if (c->again)
         printf(" --recompute %s", again_name(c->again));
-    if (c->offload) {
+    if (c->offload)
         printf(" --offload stash%s --offload-time %s", o->device ? "" : " --offload-dir .",
                offload_time(x, c, a));
-        if (o->memory > 0)
-            printf(" --memory %lld", (long long)o->memory);
-    }
     if (o->given_threads)
         printf(" --threads %d", o->threads);
     printf(" --optimizer %s --steps 100\n", o->optimizer);

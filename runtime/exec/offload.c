@@ -29,22 +29,10 @@ PpStatus schedule_bytes(const Run *run, const Schedule *s, int rank, int placed,
     return status;
 }
 
-static PpStatus bytes_of(void *of, const Schedule *s, int rank, int64_t *bytes, int *moved)
-{
-    return schedule_bytes(of, s, rank, 1, bytes, moved);
-}
-
 PpStatus offload_lower(Run *run, const SchedNeeds *needs, SchedError *e)
 {
-    OffloadRequest ask = {.model = run->model,
-                          .schedule = run->sched,
-                          .needs = needs,
-                          .time = run->opt->memory.offload_time,
-                          .memory = run->opt->memory.limit,
-                          .bytes = bytes_of,
-                          .of = run};
     Schedule *rows;
-    TRY(plan_offload(&ask, &rows, e));
+    TRY(plan_offload(run->model, run->sched, needs, run->opt->memory.offload_time, &rows, e));
     sched_free(run->sched);
     run->sched = rows;
     return PP_OK;

@@ -43,7 +43,7 @@ static const Spec specs[] = {
     OPTION("offload-dir", K_TEXT, memory.offload_dir, 0, OWN, "DIR",     "folder for the files of --offload; they have no names, and go when the process ends"),
     OPTION("unshard", K_TEXT, memory.unshard, 0, SAME, "WINDOW|auto", "with --offload params or --zero 3: N stages of a rank are in memory, for all ranks or one number for each, N,N,... (default 2); N:A brings a stage when it is among the next A; auto is 3, with A = R + 2 on rank R, at most 3; --zero 2 takes 1 alone: gradients of a stage are summed before the next one computes"),
     OPTION("offload-time", K_REAL | TRAINS, memory.offload_time, 0, SAME, "X",       "how long it takes to copy all activations out, as a part of the time of all forwards; no more are copied than there is time for (default 1)"),
-    OPTION("memory", K_BYTES, memory.limit, 1, SAME, "BYTES",   "bytes that a rank's step may take (K, M, G, T: times 1024): --recompute auto and --offload do as little as makes it fit; --schedule auto chooses among schedules that fit"),
+    OPTION("memory", K_BYTES, memory.limit, 1, SAME, "BYTES",   "bytes that a rank's step may take (K, M, G, T: times 1024): --recompute auto does as little as makes it fit; --schedule auto chooses among schedules that fit"),
     {.name = "Data", .kind = K_GROUP},
     OPTION("data", K_PAIR, data.files, 0, GIVEN, "NAME=FILE", "rows for an input or the target, from a .npy or a TensorProto .pb; the first dimension is the rows; several files of an input follow one another (repeatable)"),
     OPTION("tokens", K_PAIR, data.tokens, 0, GIVEN, "NAME=FILE", "rows for an integer input, cut from a text: a .npy of rank 1, a .bin of llm.c or Megatron, a raw file with --dtype-of, or a pattern for several; the target is the same, one token later (repeatable)"),
@@ -215,9 +215,9 @@ static PpStatus check_offload(const Options *o)
         return pp_fail(PP_ERR_USAGE, "--recompute auto and --offload both make a step fit "
                                      "--memory: use one of them, or name what to recompute");
     int chooses = o->schedule.name && !strcasecmp(o->schedule.name, "auto");
-    if (o->memory.limit && !(o->memory.offload & OFFLOAD_STASH) && !automatic && !chooses)
-        return pp_fail(PP_ERR_USAGE, "--memory needs --recompute auto, --offload stash or "
-                                     "--schedule auto, which make a step fit");
+    if (o->memory.limit && !automatic && !chooses)
+        return pp_fail(PP_ERR_USAGE,
+                       "--memory needs --recompute auto or --schedule auto, which make a step fit");
     if (o->schedule.costs && !chooses)
         return pp_fail(PP_ERR_USAGE, "--costs needs --schedule auto");
     return PP_OK;

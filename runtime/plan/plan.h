@@ -324,19 +324,10 @@ int64_t plan_stored_bytes(const PpStage *st, int32_t again);
    minibatch */
 const PpStage *plan_as_run(const PpStage *st);
 
-/* offload.c */
-typedef struct {
-    const PpPlan *model;
-    const Schedule *schedule; /* computations, R's among them */
-    const SchedNeeds *needs;
-    double time;              /* --offload-time */
-    int64_t memory;           /* --memory; 0: all for which there is time */
-    /* Of a rank with such rows: its bytes, and how many of its stashes go to the store */
-    PpStatus (*bytes)(void *of, const Schedule *s, int rank, int64_t *bytes, int *moved);
-    void *of;
-} OffloadRequest;
-/* Verified rows with copies; e: why not, "" where pp_failure_text() says it */
-PpStatus plan_offload(const OffloadRequest *x, Schedule **out, SchedError *e);
+/* offload.c: verified rows with copies of these computations; share: --offload-time; e: why not, ""
+ * where pp_failure_text() says it */
+PpStatus plan_offload(const PpPlan *model, const Schedule *computations, const SchedNeeds *needs,
+                      double share, Schedule **out, SchedError *e);
 
 /* facts.c */
 /* What a member does for the collectives of an action of a microbatch ('F', 'I', 'W'; 0: of the

@@ -178,14 +178,9 @@ ok "resnet: the same bits" same "$work/half" "$work/other" ""
 most() { sed -n 's/^rank . memory: \([0-9]*\) bytes.*/\1/p' "$1/log" | sort -n | tail -1; }
 ok "encdec: gpipe on 2 ranks" run encdec encdec-ts local 2 gpipe 8 "$work/first"
 ok "encdec: all for which there is time" run encdec encdec-ts local 2 gpipe 8 "$work/other" "${away[@]}" --offload-time 0.25
-limit=$((($(most "$work/first") + $(most "$work/other")) / 2))
-ok "encdec: half of what that saves" run encdec encdec-ts local 2 gpipe 8 "$work/half" "${away[@]}" --offload-time 0.25 --memory $limit
-fits() { [ "$(most "$work/other")" -lt $limit ] && [ "$(most "$work/half")" -le $limit ] && [ "$(moved "$work/half")" -lt "$(moved "$work/other")" ]; }
-ok "encdec: fits, with fewer copies" fits
-ok "encdec: the same bits" same "$work/first" "$work/half" emb.weight
-least=$(sed -n 's/^rank 0 memory: \([0-9]*\) bytes.*/\1/p' "$work/other/log")
-is "encdec: the least that would do" "$(run encdec encdec-ts local 2 gpipe 8 "$work/third" "${away[@]}" --offload-time 0.25 --memory 1K 2>&1 |
-    sed "s/ with the .*//")" "pipeline: error: --memory 1024: rank 0 needs $least bytes"
+fits() { [ "$(most "$work/other")" -lt "$(most "$work/first")" ]; }
+ok "encdec: which saves memory" fits
+ok "encdec: the same bits" same "$work/first" "$work/other" emb.weight
 is "nothing is left in the folder" "$(ls -A "$work" | grep -c '^\.ppsplit')" 0
 "$ppsplit" schedule gpipe --ranks 2 --stages 4 --microbatches 8 --offload 3 --csv "$work/offload.csv"
 ok "encdec: rows with copies from a file" run encdec encdec-ts local 2 "$work/offload.csv" 8 "$work/other" --offload-dir "$work"
