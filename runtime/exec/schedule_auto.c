@@ -5,8 +5,7 @@
  * Every rank chooses by itself from the same numbers, and run_hash() compares the rows.  What
  * operations, actions, messages and collectives take without a trace is that of a usual core or
  * device: of a small stage the actions count, of a large one its operations.  With --memory a
- * schedule competes if each rank's planned step fits; with --recompute auto or --offload stash
- * these make it fit afterwards.
+ * schedule competes if each rank's planned step fits; --recompute auto makes it fit afterwards.
  */
 #include "exec.h"
 
@@ -18,11 +17,6 @@ typedef struct {
     int64_t memory; /* 0: any */
     SchedError *e;
 } Chooser;
-
-static int64_t limit_of(const Options *o)
-{
-    return recompute_is_auto(o) || (o->memory.offload & OFFLOAD_STASH) ? 0 : o->memory.limit;
-}
 
 /* In a second, and the seconds of an action or message beside what it computes or carries;
  * divided: what W meets or makes a second time.  The CPU's: what `pipeline measure` finds on
@@ -200,7 +194,7 @@ static int by_trace(const Run *run, SchedCosts *c, SchedError *e)
 PpStatus schedule_choose(Run *run, const SchedNeeds *needs, SchedError *e)
 {
     const Options *o = run->opt;
-    Chooser c = {run, needs, limit_of(o), e};
+    Chooser c = {run, needs, recompute_is_auto(o) ? 0 : o->memory.limit, e};
     SchedCosts costs;
     POOL(room);
     SchedAutoReport *report = pool_take(&room, 1, sizeof *report);
