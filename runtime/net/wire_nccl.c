@@ -4,17 +4,16 @@
  * in one order, have one for all, and so have the members of a rank.  Each has a stream of its own
  * on either side; what is posted together is one group.
  *
- * A communicator is a FIFO: its messages must be received in the order in which they are sent.
- * Schedules keep that order on every edge (schedule.h); the two sides compare their plans' once
- * more before the first step.  They also send a byte then: NCCL connects at the first message, and
- * both sides of an edge wait for that, which in a step might be too early for one.
+ * A communicator is a FIFO: its messages must be received in the order in which they are sent, as
+ * the verifier has proven of the rows (schedule/verify).  Both sides send a byte before the first
+ * step: NCCL connects at the first message, and both sides of an edge wait for that, which in a
+ * step might be too early for one.
  *
  * A message's kernel begins when its side has come to it and waits on the device for the other one.
  * Meanwhile it holds blocks and memory: dozens, were NCCL to choose, in every communicator.  All of
  * a rank, evaluation's too, share the half of the device's multiprocessors, so that whatever waits,
  * there is room for the kernels that make what it waits for.
  */
-#include "base/file/hash.h"
 #include "wires.h"
 
 #include <stdio.h>
@@ -40,13 +39,6 @@ typedef struct {
      * it */
     int held, n_held;
 } Nccl;
-
-/* What the ends of its edges are. */
-static const char *axis_word(const Links *l)
-{
-    static const char *const word[AXES] = {"stage", "replica", "member"};
-    return word[l->axis];
-}
 
 /* ---- edges ---- */
 
@@ -79,21 +71,7 @@ static void find_edges(Links *l, Nccl *c)
     qsort(c->edge, (size_t)c->n, sizeof *c->edge, by_name);
 }
 
-/* ---- are its messages received in the order of sending ---- */
-
-/* Of the edge's messages as the plan posts them. */
-static uint64_t order_of(const Plan *p, const Edge *e)
-{
-    uint64_t hash = HASH_START;
-    for (const Transfer *t = p->transfer; t < p->transfer + p->n_transfer; t++)
-        for (int k = t->first; k < t->first + t->count && t->kind != DO_FINISH; k++) {
-            const Message *m = &p->msg[k];
-            if (m->axis == p->msg[e->first].axis && m->from == e->from && m->to == e->to &&
-                m->shared == e->shared)
-                hash = hash_value(hash_value(hash, (uint64_t)m->tag), (uint64_t)m->bytes);
-        }
-    return hash;
-}
+/* ---- communicators ---- */
 
 /* By the group itself, edge by edge in the order that all ranks share. */
 static PpStatus tell(Links *l, const Edge *e, void *what, int64_t bytes)
@@ -101,25 +79,6 @@ static PpStatus tell(Links *l, const Edge *e, void *what, int64_t bytes)
     return e->send ? group_send(l->group, e->peer, what, bytes)
                    : group_recv(l->group, e->peer, what, bytes);
 }
-
-static PpStatus same_order(Links *l, const Nccl *c)
-{
-    PpStatus s = PP_OK;
-    for (int i = 0; i < c->n; i++) {
-        const Edge *e = &c->edge[i];
-        uint64_t mine = order_of(l->plan, e), theirs = mine;
-        TRY(tell(l, e, &theirs, sizeof theirs));
-        if (theirs != mine)
-            s = pp_fail(PP_ERR_MODEL,
-                        "--transport nccl: messages from %s %d to %d are not received in "
-                        "the order in which they are "
-                        "sent: use another transport for this schedule",
-                        axis_word(l), e->from, e->to);
-    }
-    return s;
-}
-
-/* ---- communicators ---- */
 
 /* How many blocks for each: the least that any rank has.  Training opens its edges of stages, the
  * members' communicator and the replicas'; evaluation once more the edges that go forward, and the
@@ -238,7 +197,6 @@ static PpStatus open_nccl(Links *l)
     TRY(group_agree(l->group, make_tables(l)));
     Nccl *c = l->state;
     find_edges(l, c);
-    TRY(group_agree(l->group, same_order(l, c)));
     int blocks = 1;
     TRY(group_agree(l->group, share_blocks(l, &blocks)));
     for (int k = 0; k < l->plan->n_msg; k++)
