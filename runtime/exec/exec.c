@@ -241,50 +241,35 @@ static void count_live(Rank *r, const Op *op)
                    op->a.type == SA_WAIT_OFFLOAD;
 }
 
-typedef struct {
-    double *at; /* SPAN numbers; NULL: no trace */
-    double zero;
-} Span;
-
 static double waited_for_members(const Rank *r, const Op *op)
 {
     return op->local >= 0 ? r->stage[op->local].mesh.waited : 0;
 }
 
-static double stamp(const Span *s) { return s->at ? pp_now() - s->zero : 0; }
-
-/* met: seconds for which its stage had waited for other members before it ran */
-static void span_set(Rank *r, const Op *op, Span *s, double waits, double starts, double ends,
-                     double met)
+/* span: SPAN numbers; NULL: no trace */
+static PpStatus run_one(Rank *r, const Op *op, int64_t step, double *span)
 {
-    if (s->at) {
-        s->at[0] = waits;
-        s->at[1] = starts;
-        s->at[2] = ends;
-        s->at[3] = waited_for_members(r, op) - met;
-    }
-}
-
-static PpStatus run_one(Rank *r, const Op *op, int64_t step, Span *span)
-{
-    int k = (int)(op - r->plan.op);
-    double t0 = stamp(span), t1 = t0;
-    int waited = waits(r, op);
+    int k = (int)(op - r->plan.op), waited = waits(r, op);
+    const double asked = pp_now(), zero = r->report.trace.zero;
     if (r->host && op->local >= 0)
         device_switch(&r->dev, op->local);
     host_mark(r, step, k, 0);
     watchdog_note(r->watch.dog, r->watch.first + k, WATCH_WAITS);
     TRY(await(r, op, step));
     watchdog_note(r->watch.dog, r->watch.first + k, WATCH_RUNS);
-    if (waited)
-        t1 = stamp(span);
     host_mark(r, step, k, 1);
-    double begun = pp_now(), met = waited_for_members(r, op);
+    const double begun = pp_now(), met = waited_for_members(r, op);
     TRY(run_op(r, op, step));
-    r->report.busy += computes(op) ? pp_now() - begun : 0;
+    const double ended = pp_now();
+    r->report.busy += computes(op) ? ended - begun : 0;
     watchdog_note(r->watch.dog, r->watch.first + k, WATCH_DONE);
     host_mark(r, step, k, 2);
-    span_set(r, op, span, t0, t1, stamp(span), met);
+    if (span) {
+        span[0] = asked - zero;
+        span[1] = (waited ? begun : asked) - zero;
+        span[2] = ended - zero;
+        span[3] = waited_for_members(r, op) - met;
+    }
     count_live(r, op);
     return PP_OK;
 }
@@ -354,8 +339,7 @@ void exec_begin(Rank *r)
 
 static PpStatus run(Rank *r, const Op *op, int64_t step, double *span, int both)
 {
-    Span at = {span, r->report.trace.zero};
-    TRY(both ? run_forked(r, op, step) : run_one(r, op, step, &at));
+    TRY(both ? run_forked(r, op, step) : run_one(r, op, step, span));
     for (int x = 0; x < AXES; x++)
         TRY(links_poll(&r->links[x]));
     TRY(take_turns(r, step));
@@ -369,12 +353,11 @@ static void trace_copies(Rank *r, double *span)
         int type = r->plan.op[k].a.type;
         if (type != SA_OFFLOAD && type != SA_FETCH)
             continue;
-        Span at = {span + SPAN * (ptrdiff_t)k, 0};
-        const Op *op = &r->plan.op[k];
-        double begin, end;
+        double begin, end, *at = span + SPAN * (ptrdiff_t)k;
         store_span(r->away.stash, k, &begin, &end);
-        span_set(r, op, &at, begin - r->report.trace.zero, begin - r->report.trace.zero,
-                 end - r->report.trace.zero, waited_for_members(r, op));
+        at[0] = at[1] = begin - r->report.trace.zero;
+        at[2] = end - r->report.trace.zero;
+        at[3] = 0;
     }
 }
 
