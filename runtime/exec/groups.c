@@ -1,8 +1,8 @@
 /*
  * groups.c - the groups that a rank belongs to.  Rank number (replica * P + p) * T + member of the
  * run is rank p of its replica's pipeline of P ranks, each of them of T members.  Along an axis it
- * is with those that differ in that coordinate alone.  A pipeline that is the whole run is its
- * group, and along any other axis nothing is made for one rank.
+ * is with those that differ in that coordinate alone; along other axes than the pipeline's nothing
+ * is made for one rank.
  */
 #include "exec.h"
 
@@ -22,14 +22,9 @@ static Along along(const Run *run, int number, int axis)
     return (Along){number / stride[axis] % ranks[axis], ranks[axis], stride[axis]};
 }
 
-static int is_whole(const Run *run, int axis)
-{
-    return axis == AXIS_PIPE && run->ranks == run_ranks(run);
-}
-
 static int is_made(const Run *run, int axis)
 {
-    return !is_whole(run, axis) && (axis == AXIS_PIPE || along(run, 0, axis).ranks > 1);
+    return axis == AXIS_PIPE || along(run, 0, axis).ranks > 1;
 }
 
 PpStatus rank_links(Rank *r, const Rank *like, int axis)
@@ -52,11 +47,9 @@ PpStatus groups_open(Rank *r)
     for (int x = 0; x < AXES; x++) {
         Group *g = &r->along[x];
         const Along a = along(run, number, x);
-        *g = is_whole(run, x) || is_made(run, x) ? r->group : (Group){.ranks = 1};
+        *g = is_made(run, x) ? r->group : (Group){.op = NULL};
         g->first = number - a.at * a.stride;
         g->stride = a.stride;
-        if (is_whole(run, x))
-            continue;
         g->rank = a.at;
         g->ranks = a.ranks;
         g->impl = NULL;
