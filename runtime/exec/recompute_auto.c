@@ -8,22 +8,19 @@
  * recompute (Korthikanti et al. 2205.05198, appendix C).  What one does is a level: which parts of
  * the stash it computes again, or the whole forward; only levels count of which none frees more for
  * less.  A rank's items are the places in the windows of its stages, and which level each gets is a
- * knapsack (plan/choose.h): bytes to free, at the least cost.  While a backward runs its own stash
- * is whole, so what levels free counts but for that of one item, and the one that frees most counts
- * least: for each bound on what one item frees, all have to free as much more.  What is free in the
- * end is told by the planner alone, for tensors die at different times: where the planned step does
- * not fit yet, more is asked for; where it does, items go back to cheaper levels as long as it
- * still does, and those that need not recompute at all are left out.
+ * knapsack (plan/choose.h): bytes to free, at the least cost.  What is free in the end is told by
+ * the planner alone, for tensors die at different times, and a stash is whole while its own
+ * backward runs: where the planned step does not fit yet, more is asked for; all items at one level
+ * are tried beside that; then items go back to cheaper levels as long as it still fits.
  */
 #include "exec.h"
 #include "plan/choose.h"
 
 #include <inttypes.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { LEVELS = 64, BOUNDS = 16, ROUNDS = 16, TRIES = 32 };
+enum { LEVELS = 64, ROUNDS = 16, TRIES = 32 };
 
 typedef struct {
     int32_t parts;
@@ -47,7 +44,7 @@ typedef struct {
     Choice *choice;
     int *chosen;            /* per item: level */
     int64_t *total, *least; /* per rank: planned bytes, as chosen; the least there were */
-    int64_t *need, *over;   /* per rank: bytes to free; what is too much where nothing is freed */
+    int64_t *need;          /* per rank: bytes to free */
     int *all;               /* per rank: nothing more can be freed */
     int exact;              /* tensors are placed where they do not fit in any way, too */
 } Auto;
@@ -190,120 +187,21 @@ static int items_of(const Auto *x, int rank, int *number)
     return n;
 }
 
-static int ascending(const void *a, const void *b)
+static PpStatus choose(Auto *x, int rank)
 {
-    const int64_t *x = a, *y = b;
-    return *x < *y ? -1 : *x > *y;
-}
-
-/* What levels of the items free, evenly drawn: at most BOUNDS of them, the greatest among them. */
-static PpStatus bounds_of(const ChoiceItem *item, int n, int64_t *bound, int *count)
-{
-    int64_t *all;
-    int m = 0, kinds = 0;
-    POOL(room);
-    TRY(pp_take(&room, &all, (int64_t)n * LEVELS, sizeof *all));
-    for (int i = 0; i < n; i++)
-        for (int k = 1; k < item[i].n; k++)
-            all[m++] = item[i].choice[k].freed;
-    qsort(all, (size_t)m, sizeof *all, ascending);
-    for (int i = 0; i < m; i++)
-        if (kinds == 0 || all[i] != all[kinds - 1])
-            all[kinds++] = all[i];
-    *count = kinds < BOUNDS ? kinds : BOUNDS;
-    for (int i = 0; i < *count; i++)
-        bound[i] = all[(int64_t)(i + 1) * kinds / *count - 1];
-    return PP_OK;
-}
-
-/* Choices for the items of which none frees more than `bound`, and all as much beside it. */
-static PpStatus choose_within(const ChoiceItem *item, int n, int64_t need, int64_t bound,
-                              ChoiceItem *within, int *chosen, int *enough)
-{
-    int64_t most = 0;
-    for (int i = 0; i < n; i++) {
-        within[i] = item[i];
-        while (item[i].choice[within[i].n - 1].freed > bound)
-            within[i].n--;
-        most += item[i].choice[within[i].n - 1].freed;
-    }
-    *enough = most >= need + bound;
-    return *enough ? choose_least(within, n, need + bound, chosen, enough) : PP_OK;
-}
-
-static double cost_of(const ChoiceItem *item, int n, const int *chosen)
-{
-    double cost = 0;
-    for (int i = 0; i < n; i++)
-        cost += item[i].choice[chosen[i]].cost;
-    return cost;
-}
-
-/* The cheapest within any bound; where none does, what frees enough in all. */
-static PpStatus choose_among(const ChoiceItem *item, int n, int64_t need, ChoiceItem *within,
-                             int *chosen, int *best, int *enough)
-{
-    int64_t bound[BOUNDS];
-    int found = 0, count = 0;
-    TRY(bounds_of(item, n, bound, &count));
-    for (int b = 0; b < count; b++) {
-        TRY(choose_within(item, n, need, bound[b], within, chosen, enough));
-        if (*enough && (!found || cost_of(item, n, chosen) < cost_of(item, n, best))) {
-            memcpy(best, chosen, (size_t)n * sizeof *best);
-            found = 1;
-        }
-    }
-    *enough = found;
-    return found ? PP_OK : choose_least(item, n, need, best, enough);
-}
-
-/* all: in the belief that all items free together what they free */
-static PpStatus choose(Auto *x, int rank, int all)
-{
-    int *number, *chosen, *best, enough = 0;
+    int *number, *best, enough = 0;
     ChoiceItem *item;
     POOL(room);
     TRY(pp_take(&room, &number, x->items, sizeof *number));
-    TRY(pp_take(&room, &chosen, x->items, sizeof *chosen));
     TRY(pp_take(&room, &best, x->items, sizeof *best));
-    TRY(pp_take(&room, &item, 2 * (int64_t)x->items, sizeof *item));
+    TRY(pp_take(&room, &item, x->items, sizeof *item));
     const int n = items_of(x, rank, number);
     for (int i = 0; i < n; i++)
         item[i] = x->item[number[i]];
-    TRY(all ? choose_least(item, n, x->need[rank], best, &enough)
-            : choose_among(item, n, x->need[rank], item + n, chosen, best, &enough));
+    TRY(choose_least(item, n, x->need[rank], best, &enough));
     x->all[rank] = !enough;
     for (int i = 0; i < n; i++)
         x->chosen[number[i]] = best[i];
-    return PP_OK;
-}
-
-/* Every item of a rank at the level that computes the whole forward again, or all parts; else none
- * of it: where there is no such level it keeps what it has. */
-static void set_all(Auto *x, int rank, int as_whole)
-{
-    for (int s = 0; s < x->stages; s++)
-        for (int k = 0; x->run->sched->rank_of[s] == rank && k < x->of[s].n; k++) {
-            const Window *w = &x->of[s];
-            int is_whole = w->level[k].parts == SCHED_WHOLE,
-                wanted = as_whole ? is_whole : k > 0 && !is_whole;
-            for (int j = 0; wanted && j < w->window; j++)
-                if (x->chosen[w->first + j] == 0 || as_whole ||
-                    w->level[k].freed > w->level[x->chosen[w->first + j]].freed ||
-                    w->level[x->chosen[w->first + j]].parts == SCHED_WHOLE)
-                    x->chosen[w->first + j] = k;
-        }
-}
-
-/* The ends of the range, where the knapsack's sum did not lead there. */
-static PpStatus extremes(Auto *x, int rank)
-{
-    x->exact = 1;
-    for (int as_whole = 0; as_whole < 2 && !fits(x, rank); as_whole++) {
-        set_all(x, rank, as_whole);
-        TRY(measure(x, rank));
-    }
-    x->exact = 0;
     return PP_OK;
 }
 
@@ -321,12 +219,25 @@ static void set_level(Auto *x, const int *number, int n, int level)
         x->chosen[number[i]] = level < x->item[number[i]].n ? level : x->item[number[i]].n - 1;
 }
 
+/* Wherever tensors lie; *fit: the first level with which the rank fits. */
+static PpStatus try_all(Auto *x, int rank, const int *number, int n, int levels, int *fit)
+{
+    x->exact = 1;
+    for (int at = 0; at < levels && *fit == levels; at++) {
+        set_level(x, number, n, at);
+        TRY(measure(x, rank));
+        *fit = fits(x, rank) ? at : levels;
+    }
+    x->exact = 0;
+    return PP_OK;
+}
+
 /* All items at one level, the first with which the rank fits, where that is cheaper than what is
    chosen or that does not fit. */
 static PpStatus all_alike(Auto *x, int rank, int *number, int *chosen)
 {
-    int n = items_of(x, rank, number), levels = 0, no = -1, fit;
-    double had = fits(x, rank) ? rank_cost(x, number, n) : HUGE_VAL;
+    int n = items_of(x, rank, number), levels = 0, no = -1, fit, had = fits(x, rank);
+    const double cost = rank_cost(x, number, n);
     memcpy(chosen, x->chosen, (size_t)x->items * sizeof *chosen);
     for (int i = 0; i < n; i++)
         levels = x->item[number[i]].n > levels ? x->item[number[i]].n : levels;
@@ -334,13 +245,12 @@ static PpStatus all_alike(Auto *x, int rank, int *number, int *chosen)
         int at = no + (fit - no) / 2;
         set_level(x, number, n, at);
         TRY(measure(x, rank));
-        if (fits(x, rank))
-            fit = at;
-        else
-            no = at;
+        *(fits(x, rank) ? &fit : &no) = at;
     }
+    if (fit == levels && !had)
+        TRY(try_all(x, rank, number, n, levels, &fit));
     set_level(x, number, n, fit);
-    if (fit == levels || rank_cost(x, number, n) >= had)
+    if (fit == levels || (had && rank_cost(x, number, n) >= cost))
         memcpy(x->chosen, chosen, (size_t)x->items * sizeof *chosen);
     return PP_OK;
 }
@@ -368,16 +278,13 @@ static PpStatus search(Auto *x, int *number, int *chosen)
                 continue;
             open = 1;
             x->need[r] += x->total[r] - x->run->opt->memory.limit;
-            x->over[r] = round == 0 ? x->need[r] : x->over[r];
-            TRY(choose(x, r, 0));
+            TRY(choose(x, r));
         }
         if (!open)
             break;
     }
-    for (int r = 0; r < x->ranks; r++) {
-        TRY(extremes(x, r));
+    for (int r = 0; r < x->ranks; r++)
         TRY(all_alike(x, r, number, chosen));
-    }
     TRY(measure(x, -1));
     for (int r = 0; r < x->ranks; r++)
         if (!fits(x, r))
@@ -422,53 +329,13 @@ static PpStatus go_back(Auto *x, int rank, int *number)
     return PP_OK;
 }
 
-/* The rank's choice with an item that recomputes nothing, in *tries rounds; 1: it fits for less. */
-static PpStatus without(Auto *x, int rank, const int *number, int n, int item, int *tries,
-                        int *better)
-{
-    double had = rank_cost(x, number, n);
-    x->need[rank] = x->over[rank];
-    x->item[item].n = 1;
-    for (*better = 0; !*better && *tries > 0; --*tries) {
-        TRY(choose(x, rank, 1));
-        if (x->all[rank] || rank_cost(x, number, n) >= had)
-            break;
-        TRY(measure(x, rank));
-        *better = fits(x, rank);
-        x->need[rank] += x->total[rank] - x->run->opt->memory.limit;
-    }
-    return PP_OK;
-}
-
-/* Items that need not recompute at all when the others free a little more: where a window is as
-   long as the step has microbatches, the first backward's. */
-static PpStatus leave_out(Auto *x, int rank, int *number, int *chosen)
-{
-    int n = items_of(x, rank, number), tries = TRIES, better;
-    size_t bytes = (size_t)x->items * sizeof *x->chosen;
-    for (int i = 0; i < n; i++) {
-        int item = number[i], levels = x->item[item].n;
-        if (x->chosen[item] == 0)
-            continue;
-        memcpy(chosen, x->chosen, bytes);
-        TRY(without(x, rank, number, n, item, &tries, &better));
-        if (!better) {
-            memcpy(x->chosen, chosen, bytes);
-            x->item[item].n = levels;
-        }
-    }
-    return PP_OK;
-}
-
 /* Less on one rank, unless a rank beside it no longer fits: what waits there depends on both.
-   room: for three numbers an item. */
+   room: for two numbers an item. */
 static PpStatus lessen(Auto *x, int rank, int *room)
 {
     size_t bytes = (size_t)x->items * sizeof *x->chosen;
-    int *number = room, *chosen = room + x->items, *before = chosen + x->items;
+    int *number = room, *before = room + x->items;
     memcpy(before, x->chosen, bytes);
-    TRY(go_back(x, rank, number));
-    TRY(leave_out(x, rank, number, chosen));
     TRY(go_back(x, rank, number));
     TRY(measure(x, -1));
     for (int r = 0; r < x->ranks; r++)
@@ -483,7 +350,6 @@ static PpStatus open(Auto *x)
     TRY(pp_take(x->pool, &x->total, x->ranks, sizeof *x->total));
     TRY(pp_take(x->pool, &x->least, x->ranks, sizeof *x->least));
     TRY(pp_take(x->pool, &x->need, x->ranks, sizeof *x->need));
-    TRY(pp_take(x->pool, &x->over, x->ranks, sizeof *x->over));
     TRY(pp_take(x->pool, &x->all, x->ranks, sizeof *x->all));
     for (int r = 0; r < x->ranks; r++)
         x->least[r] = INT64_MAX;
@@ -503,7 +369,7 @@ PpStatus recompute_choose(Run *run, const SchedNeeds *needs, SchedError *e)
               .ranks = run->sched->ranks};
     e->text[0] = 0;
     TRY(open(&x));
-    TRY(pp_take(&pool, &room, 3 * (int64_t)x.items, sizeof *room));
+    TRY(pp_take(&pool, &room, 2 * (int64_t)x.items, sizeof *room));
     TRY(search(&x, room, room + x.items));
     for (int r = 0; r < x.ranks; r++)
         TRY(lessen(&x, r, room));
