@@ -6,15 +6,6 @@
 
 #include <string.h>
 
-/* What of an R's parts there is to compute again in the stage; SCHED_WHOLE where it has a backward.
- */
-static int32_t there(const PpStage *st, int32_t parts)
-{
-    return !st->has_backward || st->minibatch ? 0
-           : parts < 0                        ? parts
-                                              : parts & ((1 << st->n_again) - 1);
-}
-
 int recompute_is_auto(const Options *o)
 {
     return o->mode == MODE_TRAIN && o->memory.recompute && !strcmp(o->memory.recompute, "auto");
@@ -33,7 +24,7 @@ PpStatus recompute_insert(Run *run)
     int no =
         sched_recompute_parse(run->opt->memory.recompute, schedule_stages(model), m, parts, &e);
     for (int i = 0; i < n && !no; i++)
-        parts[i] = there(model->stage[i / m], parts[i]);
+        parts[i] = plan_parts(model->stage[i / m], parts[i]);
     return !no && !sched_recompute(run->sched, parts, &e)
                ? PP_OK
                : pp_fail(e.status == SCHED_EUSAGE ? PP_ERR_USAGE : PP_ERR_IO, "%s", e.text);

@@ -114,10 +114,11 @@ static PpStatus stages(Plan *plan)
 
 /* ---- the steps of planning ---- */
 
-/* What of an R's parts the stage has; nothing of a stage that only goes forward. */
-static int32_t parts_there(const PpStage *st, int32_t parts)
+int32_t plan_parts(const PpStage *st, int32_t parts)
 {
-    return !st->has_backward ? 0 : parts < 0 ? SCHED_WHOLE : parts & ((1 << st->n_again) - 1);
+    return !st->has_backward || st->minibatch ? 0
+           : parts < 0                        ? parts
+                                              : parts & ((1 << st->n_again) - 1);
 }
 
 static PpStatus find_recomputed(Planner *p)
@@ -128,7 +129,7 @@ static PpStatus find_recomputed(Planner *p)
         const SchedAction *a = &plan->op[k].a;
         int l = plan->op[k].local;
         if (a->type == SA_R)
-            p->again[(int64_t)l * p->m + a->microbatch] = parts_there(plan->stage[l].st, a->peer);
+            p->again[(int64_t)l * p->m + a->microbatch] = plan_parts(plan->stage[l].st, a->peer);
     }
     return PP_OK;
 }

@@ -311,6 +311,8 @@ PpStatus plan_build(Plan *p, const PlanRequest *ask);
 /* Addresses; elsewhere: where ask.away has them, or NULL */
 PpStatus plan_place(Plan *p, char *arena, char *elsewhere);
 void plan_free(Plan *p);                   /* not the arena */
+/* What of an R's parts the stage has; nothing of one that only goes forward, or once a step */
+int32_t plan_parts(const PpStage *st, int32_t parts);
 
 /* norms.c */
 /* Where a member's sum of squares of it comes; -1: it counts as another's */
