@@ -11,7 +11,6 @@
 
 #include "base/file/machine.h"
 #include "codegen/tables.h"
-#include "runtime/plan/divided.h"
 #include "schedule/rows.h"
 #include "schedule/synth/auto.h"
 #include "search.h"
@@ -140,17 +139,16 @@ static void add_far(const Rates *r, const CutStage *at, double part, double *tim
 }
 
 /* part: of what I leaves, that no cache has. */
-static Divided more_divided(const Rates *r, const PpStage *st, double part)
+static MoreDivided more_divided(const Rates *r, const PpStage *st, double part)
 {
-    const DividedRates of = {r->quick, r->functions, r->traffic, r->left / fmax(part, 1e-9)};
-    return plan_divided(st, &of);
+    return divided_seconds(st, r->quick, r->functions, r->traffic, r->left / fmax(part, 1e-9));
 }
 
 /* I and W, where what is known is a B, or a B where they are; a run that had both knows all.  I of
    a stage that was sent nothing with a gradient is empty. */
 static void divide(const AutoOptions *o, const PpStage *st, const Moment *at, double *time)
 {
-    Divided more = more_divided(&o->rates, st, at->far);
+    MoreDivided more = more_divided(&o->rates, st, at->far);
     const double begin = at->begin;
     more.input *= at->part;
     more.weight *= at->part;

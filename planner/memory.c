@@ -82,6 +82,13 @@ Schedule *memory_offload(const PpPlan *model, const Schedule *s, const SchedNeed
     return plan_offload(model, s, needs, time, &rows, e) == PP_OK ? rows : NULL;
 }
 
+MoreDivided divided_seconds(const PpStage *st, double quick, double functions, double traffic,
+                            double left)
+{
+    const Divided d = plan_divided(st, &(DividedRates){quick, functions, traffic, left});
+    return (MoreDivided){d.input, d.weight};
+}
+
 int64_t memory_stored(const PpStage *st) { return plan_stored_bytes(st, 0); }
 
 /* A parameter is read and written, its gradient read for the norm, read, and zeroed before the next

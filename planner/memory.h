@@ -45,6 +45,14 @@ double memory_summed(const PpPlan *model, const Schedule *s, double link, double
    gets of the others then with --zero 1 and 2. */
 int64_t memory_updated(const MemoryAsked *x, const Schedule *s, int64_t *gathered);
 
+/* Seconds that I and W take longer than their parts of a B, as --schedule auto has them: elements a
+   second; bytes that loops read, and that I leaves for W. */
+typedef struct {
+    double input, weight;
+} MoreDivided;
+MoreDivided divided_seconds(const PpStage *st, double quick, double functions, double traffic,
+                            double left);
+
 /* The model's edges and shared parameters, as schedules want them. */
 typedef struct {
     SchedEdge *edge;
