@@ -342,7 +342,8 @@ void members_count(const Rank *r, int64_t *calls, int64_t *sent);
 
 /* compute.c */
 PpStatus compute(Rank *r, const Op *op, int64_t step);
-/* Outputs and loss of the pass's microbatch m, which a forward has made, to the host */
+
+/* forward_done.c: outputs and loss of the pass's microbatch m to the host */
 void forward_done(Rank *r, int stage, int m, int64_t step);
 
 /* minibatch.c: F and B of a loss over the whole minibatch */
