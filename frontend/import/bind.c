@@ -313,20 +313,19 @@ static bool read_value(Dtype declared, const char *text, Tensor *to)
     return end != text && !*end && !errno && fits(declared, n);
 }
 
-ValueId bind_value(ImportState *s, const char *name, Dtype declared, const Shape *shape, Where w,
-                   Binds *all)
+ValueId bind_value(ImportState *s, const char *name, Dtype declared, const Shape *shape, Where w)
 {
     Graph *g = s->g;
     const char *text, *option = find_option(s, name, &text);
     bool one = shape_elements(shape) == 1,
-         dimension = strmap_get(&all->dimension.seen, name) != NONE;
+         dimension = strmap_get(&s->binds->dimension.seen, name) != NONE;
     if (option && one && dimension)
         diag_warn(
             w, "--bind %s sets the dimension of that name; the input of that name remains an input",
             option);
     if (!option || dimension) {
         if (one)
-            bind_add(&all->value, g->arena, name);
+            bind_add(&s->binds->value, g->arena, name);
         return NONE;
     }
     const char *type = shape_print(g->arena, declared, shape);
@@ -341,7 +340,7 @@ ValueId bind_value(ImportState *s, const char *name, Dtype declared, const Shape
     t.data = arena_alloc(g->arena, dtype_size(t.dtype));
     if (!read_value(declared, text, &t))
         diag_fatal(EXIT_USAGE, w, "--bind %s: '%s' is not a value of type %s", option, text, type);
-    bind_add(&all->value, g->arena, name);
+    bind_add(&s->binds->value, g->arena, name);
     vec_push(g->arena, &g->files.bound,
              arena_printf(g->arena, "%s %s = %s", diag_escape(g->arena, name), type,
                           diag_escape(g->arena, text)));
@@ -391,8 +390,10 @@ static void refuse_twice(const ImportOptions *opt, uint32_t i)
                        (int)name - 1, option, opt->bind.at[j] + name, option + name);
 }
 
-void bind_check(const ImportOptions *opt, const Binds *all)
+void bind_check(const ImportState *s)
 {
+    const ImportOptions *opt = s->opt;
+    const Binds *all = s->binds;
     for (uint32_t i = 0; i < opt->bind.n; i++) {
         refuse_twice(opt, i);
         if (strmap_get(&all->used, opt->bind.at[i]) != NONE)

@@ -93,17 +93,16 @@ int64_t bind_count(const ImportState *s, const char *name); /* of a sequence; -1
 void bind_add(Symbols *s, Arena *a, const char *name); /* once */
 /* The value that --bind gives an input, as a constant; NONE: none.  declared: its type in the file;
  * a dimension of the same name is meant before it. */
-ValueId bind_value(ImportState *s, const char *name, Dtype declared, const Shape *shape, Where w,
-                   Binds *all);
+ValueId bind_value(ImportState *s, const char *name, Dtype declared, const Shape *shape, Where w);
 void bind_refuse_unbound(const ImportState *s, const Symbols *unbound);
 
 /* A --bind that no model asks for is a mistake. */
-void bind_check(const ImportOptions *opt, const Binds *all);
+void bind_check(const ImportState *s);
 
 /* inputs.c.  fed: what the inputs read instead of data, by position; NONE: the target of a loss
  * model, made here and put there. */
-void import_bind_inputs(ImportState *s, Ids *fed, Binds *all);
+void import_bind_inputs(ImportState *s, Ids *fed);
 /* rows.c: Graph.rows.at, and the first of them */
-void import_find_rows(ImportState *s, const Binds *all);
+void import_find_rows(ImportState *s);
 
 #endif

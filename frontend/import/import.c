@@ -463,10 +463,10 @@ static Graph *import_all(Arena *a, uint32_t n, const char *const *path, const Im
                          .binds = &all,
                          .stage = n > 1 ? (int)i : -1,
                          .env.arena = a};
-        import_bind_inputs(&s, i ? &between : NULL, &all);
+        import_bind_inputs(&s, i ? &between : NULL);
         if (i == 0) {
-            bind_check(opt, &all);
-            import_find_rows(&s, &all);
+            bind_check(&s);
+            import_find_rows(&s);
         }
         run_model(&s, &between, i == n - 1);
         if (has_bodies(&model[i]->node) && first_use(model, i))
@@ -528,7 +528,7 @@ ValueId import_loss_model(Graph *g, const char *path, const ImportOptions *opt, 
     vec_push(g->arena, &fed, NONE);
     prepare(s.m, s.opt);
     stop_assign(s.stops, s.m, &s.m->node);
-    import_bind_inputs(&s, &fed, &all);
+    import_bind_inputs(&s, &fed);
     run_model(&s, &out, false);
     g->file = file;
     *target = fed.at[1];

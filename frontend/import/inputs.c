@@ -95,7 +95,7 @@ static ValueId make_target(ImportState *s, const Ids *fed, const Onnx__TypeProto
 /* An input of the graph, where all its dimensions have values; one that --bind gives a value is
  * none. */
 static bool make_input(ImportState *s, const Onnx__TypeProto__Tensor *t, const char *input,
-                       Where w, Binds *all, Symbols *unbound, Slot *slot)
+                       Where w, Symbols *unbound, Slot *slot)
 {
     Arena *a = s->g->arena;
     Shape shape = {.rank = (int)t->shape->n_dim};
@@ -106,7 +106,7 @@ static bool make_input(ImportState *s, const Onnx__TypeProto__Tensor *t, const c
         dim[d] = bind_name(s, t->shape->dim[d], input, d);
         shape.d[d] = dim[d].name ? bind_size(s, dim[d]) : t->shape->dim[d]->dim_value;
         if (dim[d].name)
-            bind_add_names(s, &all->dimension, dim[d], false);
+            bind_add_names(s, &s->binds->dimension, dim[d], false);
         if (shape.d[d] < 0)
             bind_add_names(s, unbound, dim[d], true);
         known &= shape.d[d] >= 0;
@@ -115,27 +115,26 @@ static bool make_input(ImportState *s, const Onnx__TypeProto__Tensor *t, const c
         return false;
     check_countable(s, type, &shape, w);
     *slot = (Slot){.declared = dtype_held(type) == type ? DT_NONE : type};
-    slot->v = bind_value(s, input, type, &shape, w, all);
+    slot->v = bind_value(s, input, type, &shape, w);
     if (slot->v != NONE)
         return true;
     const char *name = input;
     while (strmap_get(&s->g->by_name, name) != NONE)
         name = arena_printf(a, "%s@", name);
     slot->v = graph_input(s->g, name, dtype_held(type), &shape);
-    vec_push(a, &all->input, dim);
+    vec_push(a, &s->binds->input, dim);
     return true;
 }
 
 /* NAME, a sequence of --bind NAME=N tensors, is inputs NAME.0, NAME.1, ..., whose dimensions may
  * differ: --bind NAME.0.1=40. */
 static void make_sequence(ImportState *s, const Onnx__ValueInfoProto *v,
-                          const Onnx__TypeProto__Tensor *t, Where w, Binds *all,
-                          Symbols *unbound)
+                          const Onnx__TypeProto__Tensor *t, Where w, Symbols *unbound)
 {
     Arena *a = s->g->arena;
     int64_t n = bind_count(s, v->name);
     Slot list = {.v = NONE, .is_sequence = true};
-    bind_add(&all->dimension, a, v->name);
+    bind_add(&s->binds->dimension, a, v->name);
     if (n < 0)
         bind_add(unbound, a, v->name);
     for (int64_t k = 0; k < n; k++) {
@@ -153,19 +152,19 @@ static void make_sequence(ImportState *s, const Onnx__ValueInfoProto *v,
             if (size < 0 ||
                 dim[d].value_case == ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_VALUE)
                 continue;
-            bind_add(&all->dimension, a, own);
+            bind_add(&s->binds->dimension, a, own);
             dim[d].value_case = ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_VALUE;
             dim[d].dim_value = size;
         }
         Slot slot;
-        if (make_input(s, &one, name, w, all, unbound, &slot))
+        if (make_input(s, &one, name, w, unbound, &slot))
             vec_push(a, &list.sequence, slot.v);
     }
     import_define(s, v->name, list);
 }
 
 /* A dimension's name is one in every input, also in those before it. */
-static void name_dimensions(ImportState *s, Binds *all)
+static void name_dimensions(ImportState *s)
 {
     for (size_t i = 0; i < s->m->graph->n_input; i++) {
         const Onnx__ValueInfoProto *v = s->m->graph->input[i];
@@ -176,17 +175,17 @@ static void name_dimensions(ImportState *s, Binds *all)
         for (int d = 0; d < (int)t->shape->n_dim; d++) {
             DimName name = bind_name(s, t->shape->dim[d], v->name, d);
             if (name.name)
-                bind_add_names(s, &all->dimension, name, false);
+                bind_add_names(s, &s->binds->dimension, name, false);
         }
     }
 }
 
-void import_bind_inputs(ImportState *s, Ids *fed, Binds *all)
+void import_bind_inputs(ImportState *s, Ids *fed)
 {
     Symbols unbound = {.seen.arena = s->g->arena};
     uint32_t position = 0;
     if (!fed)
-        name_dimensions(s, all);
+        name_dimensions(s);
     for (size_t i = 0; i < s->m->graph->n_input; i++) {
         const Onnx__ValueInfoProto *v = s->m->graph->input[i];
         Where w = {s->m->path, "input", (uint32_t)i, v->name, NULL, -1};
@@ -209,11 +208,11 @@ void import_bind_inputs(ImportState *s, Ids *fed, Binds *all)
             continue;
         }
         if (is_sequence(present(v->type))) {
-            make_sequence(s, v, t, w, all, &unbound);
+            make_sequence(s, v, t, w, &unbound);
             continue;
         }
         Slot slot;
-        if (make_input(s, t, v->name, w, all, &unbound, &slot))
+        if (make_input(s, t, v->name, w, &unbound, &slot))
             import_define(s, v->name, slot);
     }
     bind_refuse_unbound(s, &unbound);

@@ -28,7 +28,6 @@ typedef struct {
 
 typedef struct {
     ImportState *s;
-    const Binds *all;
     uint32_t n;         /* inputs */
     const char **chunk; /* by input: what --chunk says, or NULL */
     VEC(Candidate) list;
@@ -43,7 +42,7 @@ static const Shape *shape_of_input(const Rows *r, uint32_t i)
 static int dim_of(const Rows *r, uint32_t i, const Candidate *c)
 {
     const Shape *s = shape_of_input(r, i);
-    const DimName *d = r->all->input.at[i];
+    const DimName *d = r->s->binds->input.at[i];
     if (!c->name)
         return s->rank > 0 && !d[0].name && s->d[0] == c->rows ? 0 : BATCH_NONE;
     for (int k = 0; k < s->rank; k++)
@@ -62,7 +61,7 @@ static bool counts(const Rows *r, uint32_t i)
 {
     const Shape *s = shape_of_input(r, i);
     return !is_replicated(r, i) &&
-           (s->rank > 1 || (s->rank == 1 && (s->d[0] != 1 || r->all->input.at[i][0].name)));
+           (s->rank > 1 || (s->rank == 1 && (s->d[0] != 1 || r->s->binds->input.at[i][0].name)));
 }
 
 /* ---- the candidates ---- */
@@ -79,7 +78,7 @@ static void add_names(Rows *r)
 {
     for (uint32_t i = 0; i < r->n && r->list.n < 4 * MOST; i++) {
         const Shape *s = shape_of_input(r, i);
-        const DimName *d = r->all->input.at[i];
+        const DimName *d = r->s->binds->input.at[i];
         for (int k = 0; k < s->rank && counts(r, i); k++)
             if (d[k].name && s->d[k] > 0 && !find_name(r, d[k].name))
                 vec_push(r->s->g->arena, &r->list,
@@ -97,7 +96,7 @@ static int64_t leading_size(const Rows *r)
     for (int count = 1; count >= 0; count--)
         for (uint32_t i = 0; i < r->n; i++) {
             const Shape *s = shape_of_input(r, i);
-            if (!counts(r, i) || s->rank == 0 || r->all->input.at[i][0].name || s->d[0] < 1)
+            if (!counts(r, i) || s->rank == 0 || r->s->binds->input.at[i][0].name || s->d[0] < 1)
                 continue;
             uint32_t *alike = idmap_at(a, &seen, (uint64_t)s->d[0]);
             *alike = *alike == NONE ? 1 : *alike + (uint32_t)count;
@@ -184,7 +183,7 @@ static bool is_decided(Rows *r, bool named)
         bool said = r->chunk[i] && end != r->chunk[i];
         if (is_replicated(r, i) || dim < 0 || dim >= s->rank || s->d[dim] < 1)
             continue;
-        DimName d = r->all->input.at[i][dim];
+        DimName d = r->s->binds->input.at[i][dim];
         if ((said && (d.name || first)) || (first && !named)) {
             r->list.n = 0;
             vec_push(r->s->g->arena, &r->list, ((Candidate){d.name, s->d[dim] / d.times, 0, 0, 0}));
@@ -203,8 +202,8 @@ static StrMap names_beside(const Rows *r, const Candidate *c)
     StrMap beside = {.arena = r->s->g->arena};
     for (uint32_t i = 0; i < r->n; i++)
         for (int k = 0; dim_of(r, i, c) >= 0 && k < shape_of_input(r, i)->rank; k++)
-            if (r->all->input.at[i][k].name)
-                *strmap_at(&beside, r->all->input.at[i][k].name) = 1;
+            if (r->s->binds->input.at[i][k].name)
+                *strmap_at(&beside, r->s->binds->input.at[i][k].name) = 1;
     return beside;
 }
 
@@ -225,7 +224,7 @@ static RowsAt rows_at(const Rows *r, const Candidate *c)
     const StrMap beside = names_beside(r, c);
     for (uint32_t i = 0; i < r->n; i++) {
         const Shape *s = shape_of_input(r, i);
-        const DimName *d = r->all->input.at[i];
+        const DimName *d = r->s->binds->input.at[i];
         bool may = !c->name;
         at.dim[i] = dim_of(r, i, c);
         for (int k = 0; k < s->rank; k++)
@@ -243,11 +242,11 @@ static RowsAt rows_at(const Rows *r, const Candidate *c)
     return at;
 }
 
-void import_find_rows(ImportState *s, const Binds *all)
+void import_find_rows(ImportState *s)
 {
     Graph *g = s->g;
-    Rows r = {.s = s, .all = all, .n = g->input.n};
-    INSIST(all->input.n == g->input.n);
+    Rows r = {.s = s, .n = g->input.n};
+    INSIST(s->binds->input.n == g->input.n);
     read_chunks(&r);
     add_names(&r);
     bool named = r.list.n > 0;
