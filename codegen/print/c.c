@@ -9,9 +9,6 @@
 
 /* statements x points from which threads pay */
 enum { PARALLEL_FROM = 200000 };
-/* points from which operands come from memory, and how many bytes ahead they are asked for: two
-   rows of a narrow model's norms (seen of GELU, rows of 1,024: 13 ns for 16 elements for 19) */
-enum { AHEAD_FROM = 100000, AHEAD = 2048 };
 
 typedef struct {
     Print p;
@@ -23,7 +20,6 @@ typedef struct {
     bool *widened;
     /* a bool that is stored from a row buffer after its pass */
     bool *narrowed;
-    bool *asked;                                        /* by argument: it is asked for ahead */
 } CPrint;
 
 static CPrint *own(const Print *p) { return (CPrint *)(uintptr_t)p; }
@@ -114,46 +110,6 @@ static const char *row_end(Print *p)
     return p->n->in_parts ? "of->end" : print_lin(p, p->n->ext[p->n->nd - 1]);
 }
 
-/* May 16 elements of a row be taken at a time, which are asked for ahead?  Of 16-bit numbers
-   compilers take 32 (seen of a GELU in bf16: 46 ns for 64 where they may not). */
-static bool streams(const Print *p)
-{
-    const Nest *n = p->n;
-    const Lin row = n->ext[n->nd - 1];
-    for (uint32_t i = 0; i < n->arg.n; i++)
-        if (dtype_size(n->arg.at[i].type) < 4)
-            return false;
-    return n->nouter > 0 && n->cost >= AHEAD_FROM && !n->in_parts &&
-           row.b == 0 && row.c >= 4 * NEST_LANES && p->divisor[n->nd - 1] % NEST_LANES == 0;
-}
-
-/* What the pass reads and writes along the row and is another row's in the next one: processors
-   find out too late, since rows stand apart. */
-static void ask_ahead(Print *p)
-{
-    const Nest *n = p->n;
-    int last = n->nd - 1;
-    if (n->cost < AHEAD_FROM)
-        return;
-    for (uint32_t i = 0; i < n->stmt.n; i++) {
-        const Stmt *s = &n->stmt.at[i];
-        bool varies = false;
-        if (!print_in_pass(p, i) || (s->kind != S_LOAD && s->kind != S_STORE) || s->row ||
-            s->nindex > 0 || s->nguard > 0 || s->type == DT_BOOL || own(p)->asked[s->arg] ||
-            n->arg.at[s->arg].optional || !lin_is(s->stride[last], 1))
-            continue;
-        for (int d = 0; d < last; d++)
-            varies |= !lin_is(s->stride[d], 0);
-        if (!varies)
-            continue;
-        own(p)->asked[s->arg] = true;
-        int64_t far = AHEAD / (int64_t)dtype_size(n->arg.at[s->arg].type);
-        text_line(p->t, "pp_ahead%s(%s + %s);", s->kind == S_STORE ? "_stored" : "",
-                  print_arg(p, s->arg),
-                  print_affine(p, lin_add(s->base, lin(far)), s->stride));
-    }
-}
-
 static void lanes_innermost(Print *p)
 {
     const int last = p->n->nd - 1;
@@ -168,8 +124,6 @@ static void lanes_innermost(Print *p)
         whole = arena_printf(p->a, "%" PRId64, ext.c - ext.c % NEST_LANES);
     if (ext.b != 0 || ext.c >= NEST_LANES) {
         print_open_loop(p, "int64_t", "j", row_first(p), whole, NEST_LANES);
-        p->dim[last] = "j";
-        ask_ahead(p);
         text_line(p->t, "#pragma omp simd");
         text_open(p->t, "for (int k = 0; k < 16; k++) {");
         p->dim[last] = "j + k";
@@ -287,7 +241,7 @@ static void pass(Print *p)
     }
     if (last < n->nouter) {
         point(p, "0");
-    } else if (reduces ? lanes_along_last(p) : streams(p)) {
+    } else if (reduces && lanes_along_last(p)) {
         lanes_innermost(p);
     } else {
         const char *lane = "0";
@@ -489,7 +443,6 @@ void nest_print_c(Arena *a, const Nest *n, const char *const *arg_name, PrintUse
     c.p.in_pass = arena_array(a, uint8_t, n->stmt.n + 1);
     c.widened = arena_array(a, bool, n->stmt.n + 1);
     c.narrowed = arena_array(a, bool, n->stmt.n + 1);
-    c.asked = arena_array(a, bool, n->arg.n + 1);
     mark_bools(&c.p);
     choose_inlined(&c.p);
     if (n->kind == NEST_COLUMN)

@@ -63,6 +63,14 @@ static void flag(const Out *o, Text *fields, const char *name, bool value)
         field(o, fields, name, "1");
 }
 
+/* From row to row, unless rows are dense: of so many elements.  Where the program of other sizes is
+   to have the same text, always. */
+static void distance(Out *o, Text *fields, const char *name, Lin ld, Lin dense)
+{
+    if (o->f->sg->lengths || !lin_eq(ld, dense))
+        field(o, fields, name, out_lin(o, ld));
+}
+
 static void batch(Out *o, Text *fields, const Product *p)
 {
     static const char *const name[] = {"count", "stride_a", "stride_b", "stride_c"};
@@ -78,7 +86,7 @@ static void batch(Out *o, Text *fields, const Product *p)
     }
 }
 
-/* gemm(&(PpGemm){.type = PP_F32, .m = rows, ..}) */
+/* gemm(&(PpGemm){.m = rows, .n = 64, ..}) */
 void print_product(Out *o, const Step *s)
 {
     const Product *p = s->product;
@@ -91,7 +99,8 @@ void print_product(Out *o, const Step *s)
     const char *count = p->packed != PACKED_NONE ? open_packed(o, s, p) : NULL;
     if (o->target->cplusplus)
         text_open(&o->text, "{");
-    field(o, &g, "type", type_runtime(p->type));
+    if (p->type != DT_F32)
+        field(o, &g, "type", type_runtime(p->type));
     if (p->result != p->type)
         field(o, &g, "result", type_runtime(p->result));
     flag(o, &g, "ta", p->transposed_a);
@@ -100,14 +109,14 @@ void print_product(Out *o, const Step *s)
     field(o, &g, "n", p->packed == PACKED_N ? count : out_lin(o, p->n));
     field(o, &g, "k", p->packed == PACKED_K ? count : out_lin(o, p->k));
     field(o, &g, "a", a);
-    field(o, &g, "lda", out_lin(o, p->a.ld));
+    distance(o, &g, "lda", p->a.ld, count ? lin(0) : p->transposed_a ? p->m : p->k);
     field(o, &g, "b", b);
-    field(o, &g, "ldb", out_lin(o, p->b.ld));
+    distance(o, &g, "ldb", p->b.ld, count ? lin(0) : p->transposed_b ? p->k : p->n);
     if (p->biased)
         field(o, &g, "bias", out_pointer(o, s, p->bias));
     flag(o, &g, "adds", p->adds);
     field(o, &g, "c", c);
-    field(o, &g, "ldc", out_lin(o, p->c.ld));
+    distance(o, &g, "ldc", p->c.ld, count ? lin(0) : p->n);
     if (p->nb)
         batch(o, &g, p);
     if (o->target->cplusplus) {

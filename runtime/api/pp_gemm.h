@@ -15,15 +15,16 @@
 extern "C" {
 #endif
 
+/* What is left out, 0 or NULL, is what most products have. */
 typedef struct {
-    /* PP_F32, PP_F64, PP_BF16 or PP_F16; result: C's, PP_F32, where A and B are half (0: theirs) */
+    /* PP_F64, PP_BF16, PP_F16 (0: PP_F32); result: C's, PP_F32, where A and B are half (0: theirs) */
     int type, result;
     int ta, tb;                                         /* 1: the operand is stored transposed */
     int64_t m, n, k;                                    /* C is m x n, of sums of k products */
     const void *a, *b;
     void *c;
-    int64_t lda, ldb, ldc;                              /* elements from row to row, as stored */
-    float alpha;                                        /* (0: 1) */
+    int64_t lda, ldb, ldc;      /* elements from row to row, as stored (0: rows are dense) */
+    const float *alpha;                                 /* (NULL: 1) */
     int adds;                                           /* 0: what C holds is not read */
     /* one for each column of C, of A's type; adds is 0, alpha 1.  NULL: none.  On CPUs those of half
        types, on GPUs of all but PP_F64 */
@@ -45,10 +46,24 @@ enum { PP_TILE = 32 };
 enum { PP_BAND_A = 1, PP_BAND_B, PP_BAND_C };
 void pp_gemm_band(const PpGemm *g, int which, int64_t below, int64_t above);
 
+/* The same with what was left out. */
+static inline PpGemm pp_gemm_given(const PpGemm *g)
+{
+    static const float one = 1;
+    PpGemm q = *g;
+    q.type = g->type ? g->type : 1; /* PP_F32 */
+    q.result = g->result ? g->result : q.type;
+    q.alpha = g->alpha ? g->alpha : &one;
+    q.lda = g->lda ? g->lda : g->ta ? g->m : g->k;
+    q.ldb = g->ldb ? g->ldb : g->tb ? g->k : g->n;
+    q.ldc = g->ldc ? g->ldc : g->n;
+    return q;
+}
+
 /* Bytes of an element of A and B; of C. */
 static inline int64_t pp_gemm_size(int type)
 {
-    return type == 11 ? 8 : type == 1 ? 4 : 2; /* PP_F64, PP_F32 */
+    return type == 11 ? 8 : type == 10 || type == 16 ? 2 : 4; /* PP_F64; PP_F16, PP_BF16 */
 }
 static inline int64_t pp_gemm_result_size(const PpGemm *g)
 {

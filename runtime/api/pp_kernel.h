@@ -57,12 +57,6 @@ PP_FOLD(minl, int64_t, pp_minl(a, b))
 #undef PP_FOLD
 #endif
 
-/* What is read, or written, some way further on: nothing happens where that is nobody's memory. */
-#ifndef __CUDACC__
-PP_KERNEL_FN void pp_ahead(const void *at) { __builtin_prefetch(at, 0); }
-PP_KERNEL_FN void pp_ahead_stored(const void *at) { __builtin_prefetch(at, 1); }
-#endif
-
 PP_KERNEL_FN int64_t pp_between(int64_t low, int64_t n, int64_t high)
 {
     return n < low ? low : n < high ? n : high;

@@ -27,8 +27,9 @@ same special/unsorted cross_entropy rnn:begin o:begin
 # rows OUT: of its products, how many there are, and "; CALL" for each whose rows are otherwise
 rows() {
     perl -0ne 'BEGIN { %size = (F32 => 4, F64 => 8, BF16 => 2, F16 => 2) }
-        while (/(g\.type\s+=\s+PP_.*?);/gs) {
-            $call = $1; %f = $call =~ /g\.(\w+)\s+=\s+(?:PP_)?([^,]+)/g; $n++;
+        while (/PpGemm g = \{\};\s*(.*?);/gs) {
+            $call = $1; %f = (type => "F32", $call =~ /g\.(\w+)\s+=\s+(?:PP_)?([^,]+)/g); $n++;
+            %f = (lda => $f{ta} ? $f{m} : $f{k}, ldb => $f{tb} ? $f{k} : $f{n}, ldc => $f{n}, %f);
             for $x (qw(a b c)) { $b = $f{"ld$x"} * $size{$x eq "c" && $f{result} || $f{type}}; $bad .= "; $call" if $b == 0 || $b % ($b > 1024 ? 128 : 16) } }
         END { print $n > 30 ? "many" : $n, $bad }' "$1"/stage*.cu
 }

@@ -208,11 +208,12 @@ template <class In, class Out, class Factor> static bool apart(const Gemm<In, Ou
 template <class In, class Out, class Factor, class To>
 static void product(const Gemm<In, Out, Factor> &g, const In *a, const In *b, To *c, int ldc)
 {
+    const float alpha = static_cast<float>(g.alpha);
     PpGemm p = {};
     p.type = type_of(a), p.result = type_of(c);
     p.ta = g.tb, p.tb = g.ta, p.m = g.n, p.n = g.m, p.k = g.k;
     p.a = b, p.lda = g.ldb, p.b = a, p.ldb = g.lda, p.c = c, p.ldc = ldc;
-    p.alpha = static_cast<float>(g.alpha), p.adds = g.beta != 0;
+    p.alpha = &alpha, p.adds = g.beta != 0;
     for (int64_t j = 0; j < g.n && g.beta != 0 && g.beta != 1; j++)
         for (int64_t i = 0; i < g.m; i++)
             put(c + j * ldc + i, static_cast<Factor>(wide(c[j * ldc + i])) * g.beta);

@@ -60,7 +60,7 @@ static int agrees(const Case *s, double *worst, int *same)
         db[i] = (double)zb[i];
     sgemm(s->ta, s->tb, s->m, s->n, s->k, 0.5f, za, lda, zb, ldb, 0, zc, ldc);
     pp_gemm_band(&(PpGemm){.type = PP_F32, .ta = s->ta, .tb = s->tb, .m = s->m, .n = s->n,
-                           .k = s->k, .alpha = 0.5f, .a = a, .lda = lda, .b = b, .ldb = ldb, .c = c,
+                           .k = s->k, .alpha = &(float){0.5f}, .a = a, .lda = lda, .b = b, .ldb = ldb, .c = c,
                            .ldc = ldc},
                  s->which, s->below, s->above);
     dgemm(s->ta, s->tb, s->m, s->n, s->k, 0.5f, da, lda, db, ldb, 0, dc, ldc);

@@ -32,7 +32,7 @@ static PpGemm product(const Case *t, const uint16_t *a, int64_t lda, const uint1
 {
     const int type = t->bf16 ? PP_BF16 : PP_F16;
     return (PpGemm){.type = type, .result = t->single ? PP_F32 : type, .ta = t->ta, .tb = t->tb,
-                    .m = t->m, .n = t->n, .k = t->k, .alpha = t->alpha, .a = a, .lda = lda, .b = b,
+                    .m = t->m, .n = t->n, .k = t->k, .alpha = &t->alpha, .a = a, .lda = lda, .b = b,
                     .ldb = ldb, .adds = t->adds, .c = c, .ldc = ldc};
 }
 

@@ -13,7 +13,7 @@
     {                                                                                              \
         PpGemm g = {0};                                                                            \
         g.type = TYPE, g.result = RESULT, g.ta = ta, g.tb = tb, g.m = m, g.n = n, g.k = k;         \
-        g.alpha = alpha, g.a = a, g.lda = lda, g.b = b, g.ldb = ldb, g.adds = beta;                \
+        g.alpha = &alpha, g.a = a, g.lda = lda, g.b = b, g.ldb = ldb, g.adds = beta;                \
         g.c = c, g.ldc = ldc;                                                                      \
         pp_gemm(&g);                                                                               \
     }

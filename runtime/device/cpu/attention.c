@@ -176,6 +176,7 @@ static void product(Band in, View x, View y, int adds, View z)
         product((Band){in.which, -in.above, -in.below}, turned(y), turned(x), adds, turned(z));
         return;
     }
+    const float alpha = x.times * y.times;
     const PpGemm g = {.type = x.dtype,
                       .result = z.dtype,
                       .ta = is_transposed(x),
@@ -189,7 +190,7 @@ static void product(Band in, View x, View y, int adds, View z)
                       .ldb = leading(y),
                       .c = z.at,
                       .ldc = leading(z),
-                      .alpha = x.times * y.times,
+                      .alpha = &alpha,
                       .adds = adds};
     if (in.which)
         pp_gemm_band(&g, in.which, in.below, in.above);

@@ -128,7 +128,7 @@ typedef double VecD __attribute__((vector_size(TILE_N * 8), aligned(8), may_alia
                                 acc);                                                              \
                     for (int64_t r = 0; r < q.m; r++)                                              \
                         for (int64_t n = 0; n < q.n; n++) {                                        \
-                            T *to = (T *)q.c + r * q.ldc + n, v = (T)q.alpha * acc[r][n];          \
+                            T *to = (T *)q.c + r * q.ldc + n, v = (T)*q.alpha * acc[r][n];          \
                             *to = q.adds || p ? *to + v : v;                                       \
                         }                                                                          \
                 }                                                                                  \
@@ -144,7 +144,7 @@ static void own(const PpGemm *q) { q->type == PP_F64 ? twice_own(q) : single_own
 #define CBLAS(NAME, T)                                                                             \
     cblas_##NAME(CblasRowMajor, q->ta ? CblasTrans : CblasNoTrans,                                 \
                  q->tb ? CblasTrans : CblasNoTrans, (blasint)q->m, (blasint)q->n, (blasint)q->k,   \
-                 (T)q->alpha, (const T *)q->a, (blasint)q->lda, (const T *)q->b, (blasint)q->ldb,  \
+                 (T)*q->alpha, (const T *)q->a, (blasint)q->lda, (const T *)q->b, (blasint)q->ldb,  \
                  (T)(q->adds != 0), (T *)q->c, (blasint)q->ldc)
 #endif
 
@@ -153,7 +153,7 @@ static void by_library(const PpGemm *q)
 {
 #ifdef PP_DNNL
     if (q->type == PP_F32) {
-        if (dnnl_sgemm(q->ta ? 'T' : 'N', q->tb ? 'T' : 'N', q->m, q->n, q->k, q->alpha, q->a,
+        if (dnnl_sgemm(q->ta ? 'T' : 'N', q->tb ? 'T' : 'N', q->m, q->n, q->k, *q->alpha, q->a,
                        q->lda, q->b, q->ldb, (float)(q->adds != 0), q->c, q->ldc) != dnnl_success)
             gemm_refused("a product of float32: oneDNN refused it (dnnl_sgemm)");
         return;

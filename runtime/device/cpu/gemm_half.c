@@ -90,7 +90,7 @@ static inline __attribute__((always_inline)) void add_half(const PpGemm *q, cons
                                                            const int type)
 {
     const uint16_t *bias = q->bias;
-    const float alpha = q->alpha;
+    const float alpha = *q->alpha;
     for (int64_t i = 0; i < q->m; i++, sum += q->n) {
         uint16_t *c = (uint16_t *)q->c + i * q->ldc;
         if (bias)
@@ -107,7 +107,7 @@ static inline __attribute__((always_inline)) void add_half(const PpGemm *q, cons
 
 static void add_single(const PpGemm *q, const float *sum)
 {
-    const float alpha = q->alpha;
+    const float alpha = *q->alpha;
     for (int64_t i = 0; i < q->m; i++, sum += q->n) {
         float *c = (float *)q->c + i * q->ldc;
         if (!q->adds)
@@ -142,12 +142,13 @@ static void converted(const PpGemm *q)
     float a[ROWS * DEEP], b[DEEP * COLUMNS], sum[ROWS * COLUMNS];
     for (int64_t p = 0; p == 0 || p < q->k; p += DEEP) {
         const PpGemm part = pp_gemm_from(q, 0, 0, p);
-        const int64_t k = least(part.k, DEEP), lda = q->ta ? q->m : k, ldb = q->tb ? k : q->n;
-        widen(q->type, part.a, q->lda, q->ta ? k : q->m, lda, a);
-        widen(q->type, part.b, q->ldb, q->tb ? q->n : k, ldb, b);
-        gemm_one(&(PpGemm){.type = PP_F32, .ta = q->ta, .tb = q->tb, .m = q->m, .n = q->n, .k = k,
-                           .a = a, .lda = lda, .b = b, .ldb = ldb, .alpha = 1, .adds = p > 0,
-                           .c = sum, .ldc = q->n});
+        const int64_t k = least(part.k, DEEP);
+        widen(q->type, part.a, q->lda, q->ta ? k : q->m, q->ta ? q->m : k, a);
+        widen(q->type, part.b, q->ldb, q->tb ? q->n : k, q->tb ? k : q->n, b);
+        const PpGemm single = pp_gemm_given(&(PpGemm){.ta = q->ta, .tb = q->tb, .m = q->m,
+                                                      .n = q->n, .k = k, .a = a, .b = b,
+                                                      .adds = p > 0, .c = sum});
+        gemm_one(&single);
     }
     add(q, sum);
 }
@@ -160,7 +161,7 @@ static void multiply(const PpGemm *q)
     for (int64_t p = 0; p < q->k; p += deep) {
         const PpGemm part = pp_gemm_from(q, 0, 0, p);
         if (dnnl_gemm_bf16bf16f32(q->ta ? 'T' : 'N', q->tb ? 'T' : 'N', q->m, q->n,
-                                  least(part.k, deep), q->alpha, part.a, q->lda, part.b, q->ldb,
+                                  least(part.k, deep), *q->alpha, part.a, q->lda, part.b, q->ldb,
                                   q->adds || p > 0, q->c, q->ldc) != dnnl_success)
             gemm_refused("a product of bf16: oneDNN refused it (dnnl_gemm_bf16bf16f32)");
     }
@@ -174,8 +175,9 @@ static void by_library(const PpGemm *q)
         multiply(q);
         return;
     }
+    const float one = 1;
     PpGemm single = *q;
-    single.alpha = 1;
+    single.alpha = &one;
     single.adds = 0;
     single.c = sum;
     single.ldc = q->n;

@@ -192,7 +192,7 @@ PAIRS_INLINE __m512 pairs_widen(__mmask16 which, const uint16_t *x)
 /* C = alpha sum, C + that, or sum + bias, for the rows of a tile and the columns of a panel. */
 static void pairs_store(const PpGemm *q, const float *side)
 {
-    const __m512 alpha = _mm512_set1_ps(q->alpha);
+    const __m512 alpha = _mm512_set1_ps(*q->alpha);
     for (int64_t v = 0; v < q->n; v += 16) {
         const __mmask16 which = (__mmask16)(q->n - v < 16 ? 0xffff >> (16 - (q->n - v)) : 0xffff);
         const __m512 bias = q->bias ? pairs_widen(which, (const uint16_t *)q->bias + v) : alpha;

@@ -92,7 +92,7 @@ static Tile wide_tile(const WidePart *x, int64_t i, int64_t j, int64_t wide, con
     return (Tile){.k = x->o->k,
                   .c = wide_c(x->w, i, j),
                   .ldc = x->w->ldc,
-                  .alpha = x->w->alpha,
+                  .alpha = *x->w->alpha,
                   .adds = x->w->adds || x->o->p > 0,
                   .last = (__mmask16)(0xffff >> (16 * (wide > 16 ? 2 : 1) - wide)),
                   .after = after};

@@ -8,8 +8,9 @@
 #include "core/team.h"
 #include "device/cpu/gemm.h"
 
-void pp_gemm(const PpGemm *g)
+void pp_gemm(const PpGemm *given)
 {
+    const PpGemm all = pp_gemm_given(given), *const g = &all;
     const int64_t total = pp_gemm_count(g, g->dims);
     if (g->m <= 0 || g->n <= 0 || total <= 0)
         return;
@@ -19,8 +20,7 @@ void pp_gemm(const PpGemm *g)
     (void)team; /* built without OpenMP */
 #pragma omp parallel for num_threads(team) schedule(static) if (team > 1)
     for (int64_t i = 0; i < total; i++) {
-        PpGemm q = pp_gemm_of(g, g->dims, i);
-        q.alpha = g->alpha != 0 ? g->alpha : 1;
+        const PpGemm q = pp_gemm_of(g, g->dims, i);
         if (g->type == PP_BF16 || g->type == PP_F16)
             gemm_half(&q);
         else
@@ -30,8 +30,7 @@ void pp_gemm(const PpGemm *g)
 
 int gemm_after(const PpGemm *q, const After *after)
 {
-    PpGemm one = *q;
-    one.alpha = 1;
+    const PpGemm one = pp_gemm_given(q);
     if (after->out && q->m > 0 && q->n > 0 && gemm_wide_after(&one, after))
         return 1;
     pp_gemm(q);
@@ -46,8 +45,9 @@ static int64_t up(int64_t x) { return x < 0 ? 0 : (x + PP_TILE - 1) / PP_TILE * 
 /* A tile row of op(A) meets the rows of op(B) from `first` up to `end`: the rest are zeros.  In
    op(B) and C tile columns have the band's rows, which are those of the band with its sides
    exchanged. */
-void pp_gemm_band(const PpGemm *g, int which, int64_t below, int64_t above)
+void pp_gemm_band(const PpGemm *given, int which, int64_t below, int64_t above)
 {
+    const PpGemm all = pp_gemm_given(given), *const g = &all;
     const int rows = which == PP_BAND_A, sums = which != PP_BAND_C;
     const int64_t low = rows ? below : -above, high = rows ? above : -below;
     for (int64_t at = 0; at < (rows ? g->m : g->n); at += PP_TILE) {

@@ -83,7 +83,7 @@ struct Factor {
 void run_strided(const PpCtx *ctx, const PpGemm &g, const Sizes &s, const Step &by)
 {
     const cublasHandle_t h = static_cast<PpBlas *>(ctx->blas)->handle;
-    const Factor alpha(g.alpha), beta(g.adds ? 1.0f : 0.0f);
+    const Factor alpha(*g.alpha), beta(g.adds ? 1.0f : 0.0f);
     const cublasComputeType_t sums = blas_sums(g.type, false);
     blas_work(g, by.count);
     PP_TIMED(by.count > 1 ? "cublas gemm batched" : "cublas gemm",
@@ -122,7 +122,7 @@ void run_listed(const PpCtx *ctx, const PpGemm &g, const Sizes &s, const Batch &
     const PpBlas *blas = static_cast<const PpBlas *>(ctx->blas);
     cudaStream_t stream = static_cast<cudaStream_t>(ctx->stream);
     void **const list = static_cast<void **>(blas->list);
-    const Factor alpha(g.alpha), beta(g.adds ? 1.0f : 0.0f);
+    const Factor alpha(*g.alpha), beta(g.adds ? 1.0f : 0.0f);
     const Step size = {1, pp_gemm_size(g.type), pp_gemm_size(g.type), pp_gemm_result_size(&g)};
     const bool safe = aligned(g, batch, size), half = size.a == 2;
     const cublasComputeType_t sums =
@@ -213,7 +213,7 @@ void cuda_gemm(const PpCtx *ctx, const PpGemm &given)
                      static_cast<int>(g.lda),
                      static_cast<int>(g.ldc),
                      blas_type(g.type),
-                     blas_type(g.result ? g.result : g.type)};
+                     blas_type(g.result)};
     if (batch.n > 1)
         run_listed(ctx, g, s, batch);
     else

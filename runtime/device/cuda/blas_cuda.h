@@ -41,11 +41,10 @@ inline int64_t blas_rows(int64_t rows, int64_t columns, int64_t ld)
     return rows <= 1 && ld < columns ? columns : ld;
 }
 
-/* The same with what is not said, and distances that cuBLAS takes. */
+/* The same with what was left out, and distances that cuBLAS takes. */
 inline PpGemm blas_given(const PpGemm &given)
 {
-    PpGemm g = given;
-    g.alpha = g.alpha != 0 ? g.alpha : 1;
+    PpGemm g = pp_gemm_given(&given);
     g.lda = g.ta ? blas_rows(g.k, g.m, g.lda) : blas_rows(g.m, g.k, g.lda);
     g.ldb = g.tb ? blas_rows(g.n, g.k, g.ldb) : blas_rows(g.k, g.n, g.ldb);
     g.ldc = blas_rows(g.m, g.n, g.ldc);

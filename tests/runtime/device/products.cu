@@ -23,8 +23,10 @@ static PpGemm product(int type, int ta, int tb, int64_t m, int64_t n, int64_t k,
                       const void *a, int64_t lda, const void *b, int64_t ldb, int beta, void *c,
                       int64_t ldc, const Strides &s = {})
 {
+    static const float factor[] = {0.5f, 1, 2};
     PpGemm g = {};
-    g.type = type, g.ta = ta, g.tb = tb, g.m = m, g.n = n, g.k = k, g.alpha = alpha;
+    g.type = type, g.ta = ta, g.tb = tb, g.m = m, g.n = n, g.k = k;
+    g.alpha = std::find(factor, factor + 2, alpha);
     g.a = a, g.lda = lda, g.b = b, g.ldb = ldb, g.adds = beta, g.c = c, g.ldc = ldc;
     g.dims = static_cast<int>(s.count.size()), g.count = s.count.data();
     g.stride_a = s.a.data(), g.stride_b = s.b.data(), g.stride_c = s.c.data();
@@ -319,7 +321,7 @@ static double bias_one(const Context &x, const HalfCase &t, int ta, int tb, int6
     const int type = sizeof(T) == 4 ? PP_F32 : t.type();
     PpGemm cpu = product(type, ta, tb, m, n, k, 1, w.a.data(), lda, w.b.data(), ldb, 0,
                          w.sum.data(), ldc, s),
-           gpu = product(type, ta, tb, m, n, k, 0, da.p, lda, db.p, ldb, 0, dc.p, ldc, s);
+           gpu = product(type, ta, tb, m, n, k, 1, da.p, lda, db.p, ldb, 0, dc.p, ldc, s);
     cpu.result = PP_F32;
     gpu.bias = dbias.p;
     run(nullptr, cpu);
