@@ -18,6 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 /* All copies of one number. */
@@ -67,6 +68,13 @@ static int copy_piece(int fd, const Piece *p)
     return 0;
 }
 
+/* Has somebody cut it short?  Writing would make it as long again, with zeros in it. */
+static int is_cut(const StoreFile *f)
+{
+    struct stat sb;
+    return fstat(f->fd, &sb) || sb.st_size < f->wish.bytes;
+}
+
 static void work_piece(void *piece)
 {
     const Piece *p = piece;
@@ -74,7 +82,7 @@ static void work_piece(void *piece)
     if (p->first)
         p->of->begin = pp_now();
     if (!f->error) {
-        const int error = copy_piece(f->fd, p);
+        const int error = is_cut(f) ? -1 : copy_piece(f->fd, p);
         f->failed = error ? *p : f->failed;
         __atomic_store_n(&f->error, error, __ATOMIC_RELEASE);
     }
