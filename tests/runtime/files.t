@@ -84,8 +84,8 @@ for what in 'pipe a pipe' 'socket a socket' '/dev/zero a device' '. a folder'; d
 done
 refused "parameters" 3 "params/stage0.safetensors: is a pipe" two/pipeline "${T[@]}" --params params
 refused "an index" 1 "ck/step_3/index.json: is a pipe" two/pipeline "${T[@]}" --resume ck
-refused "a model" 3 "pipe: error: is a pipe" "$ppsplit" pipe -o never
-refused "a model that is a device" 3 "/dev/zero: error: is a device" "$ppsplit" /dev/zero -o never
+refused "a model" 3 "pipe: error: cannot open: is a pipe" "$ppsplit" pipe -o never
+refused "a model that is a device" 3 "/dev/zero: error: cannot open: is a device" "$ppsplit" /dev/zero -o never
 refused "a log of report" 3 "pipe: error: is a pipe" "$ppsplit" report two pipe -o page.html
 
 # ---- checkpoints that are damaged, or no checkpoints ----
