@@ -254,14 +254,18 @@ static void import_operator(ImportState *s, RawNode *n, ValueId *in, ValueId *ou
     stop_defined(s, n);
 }
 
+enum { MOST_OUTPUTS = 5 }; /* of an importer that writes without asking (BatchNormalization) */
+
 static void import_node(ImportState *s, RawNode *n)
 {
     s->body = import_body;
     s->node = import_node;
     begin_origin(s, n);
-    ValueId *in = read_inputs(s, n), *out = arena_array(s->g->arena, ValueId, n->nout);
+    /* importers give all outputs that an operator may have, whichever the node names */
+    uint32_t nout = n->nout > MOST_OUTPUTS ? n->nout : MOST_OUTPUTS;
+    ValueId *in = read_inputs(s, n), *out = arena_array(s->g->arena, ValueId, nout);
     detach_check(s, n, in);
-    for (uint32_t i = 0; i < n->nout; i++)
+    for (uint32_t i = 0; i < nout; i++)
         out[i] = NONE;
     if (control_is(n)) {
         control_import(s, n, in);
