@@ -403,7 +403,7 @@ static Schedule *given(Trial *t)
     const Candidate *c = t->c;
     Schedule *s = NULL;
     char why[120] = "";
-    if (sched_generate(t->x->o->schedule, c->ranks, (int)c->cut->stages, c->microbatches,
+    if (sched_generate(t->x->o->only.schedule, c->ranks, (int)c->cut->stages, c->microbatches,
                        SCHED_PLACE_DEFAULT, &s, t->e)) {
         remember_why(t);
         return NULL;
@@ -483,7 +483,7 @@ static void measure(Trial *t, Schedule *s)
     SchedSim sim;
     Schedule *rows = fill_costs(t, s) ? lowered(t, s) : NULL;
     /* it would be the plan without a store once more */
-    bool idle = rows && c->offload && !t->x->o->offload && !sched_has_type(rows, SA_OFFLOAD);
+    bool idle = rows && c->offload && !t->x->o->only.offload && !sched_has_type(rows, SA_OFFLOAD);
     if (rows && !idle && !sched_simulate(rows, &t->costs, &sim, t->e)) {
         c->step = sim.makespan + end_seconds(t, rows);
         c->bubble = sim.bubble;
@@ -493,7 +493,7 @@ static void measure(Trial *t, Schedule *s)
         sched_free(c->rows);
         c->rows = s;
         snprintf(c->schedule, sizeof c->schedule, "%s", s->name);
-        sched_sim_free(&sim, rows->ranks);
+        sched_sim_free(&sim);
     } else if (!rows) {
         remember_why(t);
     }
@@ -538,14 +538,14 @@ static void close_trial(Trial *t)
 void candidate_evaluate(Search *x, Candidate *c)
 {
     Trial t = {.x = x, .c = c, .a = arena_new()};
-    x->tried += !c->evaluated;
+    x->ways.tried += !c->evaluated;
     c->evaluated = true;
     c->fits = false;
     x->effort += (uint64_t)c->cut->stages * (uint64_t)c->microbatches *
-                 (x->o->schedule ? 1 : KINDS) * (x->n_knot ? STEPS : 1);
+                 (x->o->only.schedule ? 1 : KINDS) * (x->n_knot ? STEPS : 1);
     x->effort += x->made ? MADE : 0;
     if (open_trial(&t)) {
-        Schedule *s = x->o->schedule ? given(&t) : chosen(&t);
+        Schedule *s = x->o->only.schedule ? given(&t) : chosen(&t);
         if (s)
             measure(&t, s);
     }

@@ -88,10 +88,12 @@ typedef struct {
     bool device; /* CUDA only */
     Network network;
     const Card *card; /* of each rank, whose actions it has the seconds of; NULL: not known */
-    /* only these; 0 and NULL: any */
-    int stages, each, microbatches, rows, dp; /* each: stages of a rank; rows: of a microbatch */
-    const char *schedule, *recompute, *offload;
-    int zero; /* what replicas divide, 0 to 3; -1: any */
+    struct {                              /* 0 and NULL: any */
+        int stages, each;                 /* each: of a rank */
+        int microbatches, rows, dp;       /* rows: of a microbatch */
+        const char *schedule, *recompute, *offload;
+        int zero; /* what replicas divide, 0 to 3; -1: any */
+    } only;
     /* schedules that are made for the model's costs too: the best plan's is written here; NULL:
        none are made */
     const char *csv;

@@ -98,15 +98,16 @@ static bool is_large(Search *x, Candidate *c)
 {
     if (x->o->memory > 0 && !c->large && candidate_floor(x, c) > x->o->memory) {
         c->full = c->large = true;
-        x->large++;
+        x->ways.large++;
     }
     return c->large;
 }
 
 static bool is_the_same(Search *x, const Candidate *c)
 {
-    bool same = c->again == AGAIN_CHEAP && !x->o->recompute && !has_parts(cut_program(x, c->cut));
-    x->same += same;
+    bool same =
+        c->again == AGAIN_CHEAP && !x->o->only.recompute && !has_parts(cut_program(x, c->cut));
+    x->ways.same += same;
     return same;
 }
 
@@ -120,7 +121,7 @@ static bool is_possible(Search *x, const Candidate *c)
 static bool is_long(const Search *x, const Candidate *c)
 {
     uint64_t cells = (uint64_t)c->microbatches * c->cut->stages;
-    return cells > (x->o->schedule ? KINDS : 1) * (uint64_t)MOST_CELLS;
+    return cells > (x->o->only.schedule ? KINDS : 1) * (uint64_t)MOST_CELLS;
 }
 
 static void show_look(const Search *x, uint32_t i)
@@ -128,8 +129,8 @@ static void show_look(const Search *x, uint32_t i)
     char best[80] = "";
     if (x->n_best)
         snprintf(best, sizeof best, ", the best step takes %s", time_text(x->a, least(x)));
-    plan_show("plan: %u of %u ways, %u looked at, %u too large%s", i + 1, x->list.n, x->tried,
-              x->large, best);
+    plan_show("plan: %u of %u ways, %u looked at, %u too large%s", i + 1, x->list.n, x->ways.tried,
+              x->ways.large, best);
 }
 
 static void look(Search *x, uint32_t from)
@@ -146,7 +147,7 @@ static void look(Search *x, uint32_t from)
         if (is_large(x, c) || !is_of_use(x, i) || is_the_same(x, c) || !is_possible(x, c))
             continue;
         if (is_long(x, c)) {
-            x->longer++;
+            x->ways.longer++;
             continue;
         }
         candidate_evaluate(x, c);
@@ -211,8 +212,8 @@ static void look_for_least(Search *x)
     for (uint32_t i = 0; i < x->list.n && !x->least.stopped; i++) {
         Candidate *c = &x->list.at[i];
         plan_show("plan: nothing fits; %u of %u ways for what takes least", i + 1, x->list.n);
-        if ((c->again == AGAIN_EXCEPT_LAST && !x->o->recompute) || /* always takes no more */
-            (is_long(x, c) && !x->o->schedule) ||
+        if ((c->again == AGAIN_EXCEPT_LAST && !x->o->only.recompute) || /* always takes no more */
+            (is_long(x, c) && !x->o->only.schedule) ||
             (x->least.bytes && candidate_floor(x, c) >= x->least.bytes))
             continue;
         candidate_evaluate(x, c);
@@ -277,9 +278,10 @@ static void check(const Search *x)
     const PlanOptions *o = x->o;
     const int members = plan_members_of(&x->mesh);
 
-    if (o->schedule)
-        check_schedule(o->schedule);
-    if (o->offload && !strcmp(o->offload, "stash") && o->partition->automatic.rates.offload <= 0) {
+    if (o->only.schedule)
+        check_schedule(o->only.schedule);
+    if (o->only.offload && !strcmp(o->only.offload, "stash") &&
+        o->partition->automatic.rates.offload <= 0) {
         diag_hint("measure it with `pipeline measure --offload-dir DIR', or add a line `offload = "
                   "BYTES/S' to the file of --machine");
         diag_fatal(EXIT_USAGE, WHERE_NONE,
@@ -288,8 +290,8 @@ static void check(const Search *x)
     if (o->ranks % members)
         diag_fatal(EXIT_USAGE, WHERE_NONE, "%d members of each stage do not divide %d ranks",
                    members, o->ranks);
-    if (o->dp && o->ranks / members % o->dp)
-        diag_fatal(EXIT_USAGE, WHERE_NONE, "--dp: %d replicas do not divide %d ranks", o->dp,
+    if (o->only.dp && o->ranks / members % o->only.dp)
+        diag_fatal(EXIT_USAGE, WHERE_NONE, "--dp: %d replicas do not divide %d ranks", o->only.dp,
                    o->ranks / members);
 }
 
@@ -324,7 +326,7 @@ void plan_search(void *options)
     look(&x, 0);
     if (o->memory)
         look_tighter(&x);
-    if (o->csv && !o->schedule)
+    if (o->csv && !o->only.schedule)
         look_made(&x);
     if (o->memory && x.n_best == 0)
         look_for_least(&x);

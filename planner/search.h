@@ -136,8 +136,9 @@ typedef struct {
     bool stopped, deep, narrow;
     const char *alone; /* why only one microbatch trains; NULL: several do */
     int states;
-    /* looked at; too large for any schedule; the same as others; not looked at, they take long */
-    uint32_t tried, large, same, longer;
+    struct { /* large: too much for any schedule; same: as others; longer: take too long to score */
+        uint32_t tried, large, same, longer;
+    } ways;
 } Search;
 
 /* How much work there may be, in actions that are planned: of a processor about a quarter of a

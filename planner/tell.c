@@ -173,16 +173,18 @@ static uint32_t not_looked_at(const Search *x, const char **why, Arena *a)
 {
     uint32_t n = 0;
     if (x->stopped)
-        why[n++] = arena_printf(a, "%u of %u ways were looked at, more would take too long: "
-                                   "--stages, --dp or --microbatches say which",
-                                x->tried, x->list.n - x->same);
+        why[n++] = arena_printf(a,
+                                "%u of %u ways were looked at, more would take too long: "
+                                "--stages, --dp or --microbatches say which",
+                                x->ways.tried, x->list.n - x->ways.same);
     if (x->narrow)
         why[n++] = "not all members that divide sequences and experts were looked at, more would "
                    "take too long: --sequence, --expert and --tensor say how many";
-    if (x->longer)
-        why[n++] = arena_printf(a, "%u ways have more than %d microbatches x stages and were not "
-                                   "looked at: --schedule NAME looks at larger ones",
-                                x->longer, MOST_CELLS);
+    if (x->ways.longer)
+        why[n++] = arena_printf(a,
+                                "%u ways have more than %d microbatches x stages and were not "
+                                "looked at: --schedule NAME looks at larger ones",
+                                x->ways.longer, MOST_CELLS);
     if (x->deep)
         why[n++] = arena_printf(a, "cuts into more than %d stages were not looked at", MOST_STAGES);
     if (x->alone)
@@ -242,7 +244,7 @@ void plans_tell(Search *x)
     if (n == 0)
         plans_none(x);
     printf("%u ways to train %lld rows a step on %d ranks, %u looked at; by %s costs%s\n",
-           x->list.n - x->same, (long long)o->batch, o->ranks, x->tried,
+           x->list.n - x->ways.same, (long long)o->batch, o->ranks, x->ways.tried,
            o->partition->automatic.measured ? "measured"
            : o->card                        ? o->card->name
                                             : "modelled",

@@ -96,13 +96,13 @@ bool has_parts(const Program *p)
 static bool is_tried(Search *x, const Candidate *c)
 {
     const PlanOptions *o = x->o;
-    bool again = o->recompute ? strcmp(o->recompute, again_name(c->again)) == 0
-                              : c->again == AGAIN_NEVER ||
-                                    (o->memory > 0 &&
-                                     (c->again != AGAIN_EXCEPT_LAST || c->microbatches > 1) &&
-                                     (c->again != AGAIN_CHEAP || has_parts(any_program(x))));
-    if (o->offload)
-        return again && c->offload == (strcmp(o->offload, "stash") == 0);
+    bool again = o->only.recompute ? strcmp(o->only.recompute, again_name(c->again)) == 0
+                                   : c->again == AGAIN_NEVER ||
+                                         (o->memory > 0 &&
+                                          (c->again != AGAIN_EXCEPT_LAST || c->microbatches > 1) &&
+                                          (c->again != AGAIN_CHEAP || has_parts(any_program(x))));
+    if (o->only.offload)
+        return again && c->offload == (strcmp(o->only.offload, "stash") == 0);
     return again && (!c->offload || (o->memory > 0 && c->again <= AGAIN_CHEAP &&
                                      o->partition->automatic.rates.offload > 0));
 }
@@ -112,14 +112,19 @@ static bool is_tried(Search *x, const Candidate *c)
 static int zeros(const Search *x, const Candidate *c)
 {
     int several = x->o->memory > 0 && (int)c->cut->stages > c->ranks;
-    return c->replicas == 1 ? 0 : x->o->zero >= 0 ? x->o->zero : !x->states ? 0 : several ? 3 : 1;
+    return c->replicas == 1       ? 0
+           : x->o->only.zero >= 0 ? x->o->only.zero
+           : !x->states           ? 0
+           : several              ? 3
+                                  : 1;
 }
 
 static void add(Search *x, Candidate c)
 {
     for (int a = 0; a < AGAINS; a++)
         for (int offload = 0; offload < 2; offload++)
-            for (int most = zeros(x, &c), zero = x->o->zero < 0 ? 0 : most; zero <= most; zero++) {
+            for (int most = zeros(x, &c), zero = x->o->only.zero < 0 ? 0 : most; zero <= most;
+                 zero++) {
                 c.again = (Again)a;
                 c.offload = offload;
                 c.zero = zero;
@@ -143,8 +148,8 @@ void add_microbatches(Search *x, Cut *cut, int ranks, int replicas)
     int64_t rows = x->o->batch / replicas;
     const char *why = alone(x);
     for (int64_t m = 1; m <= rows; m++) {
-        if (rows % m || (x->o->microbatches && m != x->o->microbatches) ||
-            (x->o->rows && rows / m != x->o->rows))
+        if (rows % m || (x->o->only.microbatches && m != x->o->only.microbatches) ||
+            (x->o->only.rows && rows / m != x->o->only.rows))
             continue;
         if (why && m * replicas > 1) {
             x->alone = why;
@@ -163,10 +168,11 @@ void add_microbatches(Search *x, Cut *cut, int ranks, int replicas)
 static void add_stages(Search *x, Division *d, int ranks, int replicas)
 {
     const PlanOptions *o = x->o;
-    if (o->stages || o->each) {
-        const int64_t of_each = (int64_t)ranks * o->each, stages = o->stages ? o->stages : of_each;
+    if (o->only.stages || o->only.each) {
+        const int64_t of_each = (int64_t)ranks * o->only.each,
+                      stages = o->only.stages ? o->only.stages : of_each;
         const bool is_so =
-            stages >= ranks && stages <= UINT32_MAX && (!o->each || stages == of_each);
+            stages >= ranks && stages <= UINT32_MAX && (!o->only.each || stages == of_each);
         Cut *c = is_so ? cut_of(x, d, (uint32_t)stages) : NULL;
         if (c)
             add_microbatches(x, c, ranks, replicas);
@@ -183,7 +189,7 @@ static void add_stages(Search *x, Division *d, int ranks, int replicas)
 static bool is_idle(const PlanOptions *o, int ranks, int replicas)
 {
     enum { SHORT = 8 };
-    return !o->dp && !o->stages && ranks > SHORT && ranks >= 2 * (o->batch / replicas);
+    return !o->only.dp && !o->only.stages && ranks > SHORT && ranks >= 2 * (o->batch / replicas);
 }
 
 /* All ways of so many members. */
@@ -192,7 +198,8 @@ void add_ways(Search *x, Division *d)
     const PlanOptions *o = x->o;
     const int ranks = o->ranks / d->members;
     for (int replicas = 1; replicas <= ranks; replicas++)
-        if (ranks % replicas == 0 && o->batch % replicas == 0 && (!o->dp || replicas == o->dp) &&
+        if (ranks % replicas == 0 && o->batch % replicas == 0 &&
+            (!o->only.dp || replicas == o->only.dp) &&
             (x->idle || !is_idle(o, ranks / replicas, replicas)))
             add_stages(x, d, ranks / replicas, replicas);
 }

@@ -52,7 +52,7 @@ static void release_run(void *run)
 {
     Run *r = run;
     if (!r->why)
-        sched_sim_free(&r->sim, r->m.s->ranks);
+        sched_sim_free(&r->sim);
     sched_costs_free(&r->costs);
     sched_measured_free(&r->m);
 }

@@ -41,15 +41,7 @@ const char *sched_type_name(int type)
 /* The stage on the other side when the text has no "@": the neighbour. */
 static int default_peer(int type, int stage)
 {
-    switch (type) {
-    case SA_SEND_F:
-    case SA_RECV_B:
-    case SA_WAIT_SEND_F: return stage + 1;
-    case SA_RECV_F:
-    case SA_SEND_B:
-    case SA_WAIT_SEND_B: return stage - 1;
-    default: return -1;
-    }
+    return sched_toward(type) ? stage + sched_toward(type) : -1;
 }
 
 int sched_action_text(char *buf, size_t size, const SchedAction *a)
@@ -135,20 +127,15 @@ static const char *parse_int(const char *p, const char *end, int *out)
 /* NULL, or what is wrong: activations go to later stages, gradients to earlier ones. */
 static const char *bad_peer(const SchedAction *a)
 {
-    switch (a->type) {
-    case SA_SEND_F:
-    case SA_WAIT_SEND_F:
-    case SA_RECV_B: return a->peer > a->stage ? NULL : "its peer must be a later stage";
-    case SA_RECV_F:
-    case SA_SEND_B:
-    case SA_WAIT_SEND_B:
-        if (a->peer < 0)
-            return "stage 0 has no earlier stage";
-        return a->peer < a->stage ? NULL : "its peer must be an earlier stage";
-    default:
+    const int to = sched_toward(a->type);
+    if (to < 0 && a->peer < 0)
+        return "stage 0 has no earlier stage";
+    if (to == 0)
         return a->peer >= 0 && a->peer != a->stage ? NULL
                                                    : "it needs the other stage, as in 0SEND_P@3";
-    }
+    return (to > 0) == (a->peer > a->stage) && a->peer != a->stage ? NULL
+           : to > 0 ? "its peer must be a later stage"
+                    : "its peer must be an earlier stage";
 }
 
 /* NULL if [p, end) is one simple action, else the reason why not. */

@@ -32,7 +32,7 @@ static int by_param(const void *x, const void *y)
 
 void sched_graph_free(SchedGraph *g)
 {
-    sched_room_free(&g->room);
+    pool_free(&g->room);
     memset(g, 0, sizeof *g);
 }
 
@@ -166,7 +166,7 @@ int sched_graph_of(SchedGraph *g, const Schedule *s, const SchedParam *param, in
     for (int r = 0; fed && s->complete && r < s->ranks; r++)
         for (int i = 0; i < s->row[r].n; i++) {
             const SchedAction *a = &s->row[r].a[i];
-            int from = a->type == SA_SEND_F || a->type == SA_RECV_B ? a->stage : a->peer;
+            int from = sched_toward(a->type) > 0 ? a->stage : a->peer;
             int to = from == a->stage ? a->peer : a->stage,
                 back = a->type == SA_SEND_B || a->type == SA_RECV_B;
             if ((!sched_is_send(a->type) && !sched_is_recv(a->type)) || a->microbatch > 0)
@@ -215,28 +215,17 @@ static int param_number(const SchedGraph *g, int from, int to)
 
 int sched_graph_lane(const SchedGraph *g, const SchedAction *a)
 {
-    int lane;
-    switch (a->type) {
-    case SA_SEND_F:
-    case SA_WAIT_SEND_F:
-    case SA_RECV_B:
-        lane = sched_graph_edge(g, a->stage, a->peer);
-        return lane < 0 ? -1 : 2 * lane + (a->type == SA_RECV_B);
-    case SA_RECV_F:
-    case SA_SEND_B:
-    case SA_WAIT_SEND_B:
-        lane = sched_graph_edge(g, a->peer, a->stage);
-        return lane < 0 ? -1 : 2 * lane + (a->type != SA_RECV_F);
-    case SA_SEND_P:
-    case SA_RECV_GP:
-        lane = param_number(g, a->stage, a->peer);
-        return lane < 0 ? -1 : 2 * (g->n + lane) + (a->type == SA_RECV_GP);
-    case SA_RECV_P:
-    case SA_SEND_GP:
-        lane = param_number(g, a->peer, a->stage);
-        return lane < 0 ? -1 : 2 * (g->n + lane) + (a->type == SA_SEND_GP);
-    default: return -1;
-    }
+    const int to = sched_toward(a->type), param = sched_is_param(a->type),
+              own = to > 0 || a->type == SA_SEND_P || a->type == SA_RECV_GP,
+              back = a->type == SA_SEND_B || a->type == SA_RECV_B || a->type == SA_WAIT_SEND_B ||
+                     a->type == SA_SEND_GP || a->type == SA_RECV_GP,
+              from = own ? a->stage : a->peer, dest = own ? a->peer : a->stage;
+    int lane = -1;
+    if (param)
+        lane = param_number(g, from, dest);
+    else if (to)
+        lane = sched_graph_edge(g, from, dest);
+    return lane < 0 ? -1 : 2 * (param ? g->n + lane : lane) + back;
 }
 
 int sched_graph_proves(const SchedGraph *g, int a, int b)

@@ -18,7 +18,7 @@ typedef struct SchedGraph {
     SchedParam *param;     /* sorted by (from, to), without repetitions */
     int *group;            /* per stage: smallest stage of its replica set */
     unsigned char *shared; /* per stage: owns a transmitted parameter, or is in a replica set */
-    SchedRoom room;
+    Pool room;
 } SchedGraph;
 
 /* edge NULL: the chain of adjacent stages. */
@@ -78,6 +78,7 @@ int sched_graph_proves(const SchedGraph *g, int a, int b);
 /* ---- passes and the verifier, on a graph of the caller's ---- */
 
 int sched_wait_send_graph(Schedule *s, const SchedGraph *g, SchedError *e);
+/* moved: NULL, or per rank: how many have moved. */
 int sched_offload_graph(Schedule *s, const SchedGraph *g, const SchedOffload *o, int *moved,
                         SchedError *e);
 /* Waits go to where the message is known to be consumed. */

@@ -27,45 +27,9 @@ int sched_nomem(SchedError *e)
     return sched_fail(e, SCHED_ERESOURCE, -1, -1, "out of memory for the schedule");
 }
 
-/* ---- Memory ---- */
-
-typedef union {
-    void *before;
-    max_align_t align;
-} Block;
-
-void *sched_room(SchedRoom *m, size_t n, size_t size)
-{
-    Block *b = n < SIZE_MAX / 4 / size ? calloc(1, sizeof *b + (n + 1) * size) : NULL;
-    if (!b) {
-        m->lost = 1;
-        return NULL;
-    }
-    b->before = m->last;
-    m->last = b;
-    return b + 1;
-}
-
-double *sched_room_unknown(SchedRoom *m, size_t n)
-{
-    double *p = sched_room(m, n, sizeof *p);
-    for (size_t i = 0; p && i < n; i++)
-        p[i] = -1;
-    return p;
-}
-
-void sched_room_free(SchedRoom *m)
-{
-    for (Block *b = m->last, *before; b; b = before) {
-        before = b->before;
-        free(b);
-    }
-    m->last = NULL;
-}
-
 /* ---- Turns ---- */
 
-void sched_turns(SchedTurns *t, int ranks, SchedRoom *m)
+void sched_turns(SchedTurns *t, int ranks, Pool *m)
 {
     *t = (SchedTurns){.ranks = ranks,
                       .cursor = sched_room(m, (size_t)ranks, sizeof *t->cursor),

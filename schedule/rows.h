@@ -4,6 +4,7 @@
 #ifndef PP_SCHEDULE_ROWS_H
 #define PP_SCHEDULE_ROWS_H
 
+#include "base/file/memory.h"
 #include "schedule.h"
 
 enum { SCHED_MAX_CELLS = 1 << 30 };
@@ -15,15 +16,18 @@ int sched_nomem(SchedError *e);
 int sched_refuse(SchedError *e, const Schedule *s, int rank, int index, const char *fmt, ...)
     __attribute__((format(printf, 5, 6)));
 
-/* Arrays of a pass, zero, that are freed together; one that cannot be had is NULL, and lost is
-   set. */
-typedef struct SchedRoom {
-    void *last;
-    int lost;
-} SchedRoom;
-void *sched_room(SchedRoom *m, size_t n, size_t size); /* room for one more than n */
-double *sched_room_unknown(SchedRoom *m, size_t n);    /* all -1 */
-void sched_room_free(SchedRoom *m);
+/* An array of a pass, of one more than n zeros; NULL: m is lost. */
+static inline void *sched_room(Pool *m, size_t n, size_t size)
+{
+    return pool_take(m, (int64_t)n + 1, size);
+}
+static inline double *sched_room_unknown(Pool *m, size_t n) /* all -1 */
+{
+    double *p = sched_room(m, n, sizeof *p);
+    for (size_t i = 0; p && i < n; i++)
+        p[i] = -1;
+    return p;
+}
 
 /* All of a file, a pipe too, to be freed; NULL: e says why. */
 char *sched_read(const char *path, size_t *n, SchedError *e);
@@ -34,7 +38,7 @@ typedef struct SchedTurns {
     int *queue, head, waiting;
     unsigned char *queued;
 } SchedTurns;
-void sched_turns(SchedTurns *t, int ranks, SchedRoom *m); /* nobody may; where m is lost, no more */
+void sched_turns(SchedTurns *t, int ranks, Pool *m); /* nobody may; where m is lost, no more */
 void sched_wake(SchedTurns *t, int rank);
 int sched_turn(SchedTurns *t); /* who is next; -1: nobody may go on */
 
@@ -73,6 +77,13 @@ static inline int sched_is_recv(int type) { return type == SA_RECV_F || type == 
 static inline int sched_is_wait_send(int type)
 {
     return type == SA_WAIT_SEND_F || type == SA_WAIT_SEND_B;
+}
+/* 1: `peer` is a later stage, to which an activation goes and from which a gradient comes; -1: an
+   earlier one; 0: of parameters, and of what has none. */
+static inline int sched_toward(int type)
+{
+    return (type == SA_SEND_F || type == SA_RECV_B || type == SA_WAIT_SEND_F) -
+           (type == SA_RECV_F || type == SA_SEND_B || type == SA_WAIT_SEND_B);
 }
 static inline int sched_is_param(int type) { return type >= SA_SEND_P && type <= SA_RECV_GP; }
 /* Of a stash, beside the computations. */

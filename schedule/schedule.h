@@ -111,7 +111,6 @@ typedef struct SchedKind {
     const char *name, *pytorch;
     int placement, chunks, movable, least, rounds;
     int (*generate)(struct SchedGen *g);
-    int (*peak)(int ranks, int chunks, int microbatches, int round, int rank);
     const char *about;
 } SchedKind;
 const SchedKind *sched_kind(int i);            /* row i of the registry, NULL past its end */
@@ -121,8 +120,6 @@ int sched_generate(const char *name, int ranks, int stages, int microbatches, in
 int sched_placement(const char *name); /* DEFAULT: unknown */
 const char *sched_placement_name(int placement);
 int sched_placed(int placement, int ranks, int stages, int stage); /* the stage's rank */
-/* The most microbatch-chunks alive on a rank; -1: no closed form. */
-int sched_peak_formula(const char *name, int ranks, int stages, int microbatches, int rank);
 
 /* ---- verify/validate.c and pass/: in place; edge NULL: the chain of stages ---- */
 int sched_validate(const Schedule *s, SchedError *e);
@@ -142,27 +139,15 @@ int sched_reduce_grad(Schedule *s, int deferred, SchedError *e);
 /* For rows of an older PyTorch, whose REDUCE_GRAD was the whole sum: inserts its wait right after
    it. Rows with any wait stay as they are. */
 int sched_wait_reduce(Schedule *s, SchedError *e);
-int sched_comms(Schedule *s, const SchedEdge *edge, int n_edge, const SchedParam *param,
-                int n_param, SchedError *e);
-int sched_wait_send(Schedule *s, SchedError *e);
 int sched_budget(Schedule *s, int sends, SchedError *e);
 int sched_defer(Schedule *s, SchedError *e); /* may need buffers: verify afterwards */
 
-/* ---- pass/offload.c: stashes on the host between F and backward ---- */
+/* ---- simulate/offload.c: stashes on the host between F and backward ---- */
 typedef struct SchedOffload {
-    double time[SA_TYPES];       /* of actions, copies of a slot too, in any unit */
-    const double *stage_time;    /* NULL, or [stage * SA_TYPES + type]; negative: time[type] */
-    double latency;              /* of a message between ranks */
-    const SchedEdge *edge;       /* NULL: the chain of stages */
-    int n_edge;
-    const unsigned char *stays;  /* NULL, or per stage: its stashes stay on the device */
-    const int *most;             /* NULL: all that fit; per rank: at most so many */
+    const struct SchedCosts *costs; /* simulate.h: of actions, copies of a slot too */
+    const unsigned char *stays;     /* NULL, or per stage: its stashes stay on the device */
+    const int *most;                /* NULL: all that fit; per rank: at most so many */
 } SchedOffload;
-/* moved: NULL, or per rank: how many have moved. */
-int sched_offload(Schedule *s, const SchedOffload *o, int *moved, SchedError *e);
-/* Inserts WAIT_OFFLOAD if the rows have none: before the second computation after the OFFLOAD, or
-   before its FETCH if that comes first. */
-int sched_wait_offload(Schedule *s, SchedError *e);
 
 /* ---- pass/lower.c: rows for an executor; it says what they guarantee ---- */
 typedef struct SchedNeeds {

@@ -499,9 +499,7 @@ static void onnx_custom(Emit *e)
 /* Stages are written as the model has them, before a target's own operations. */
 static void onnx_device_only(Emit *e) { BUG("%s in a model", op_name(e->n->op)); }
 
-/* What a stage does in training. */
-static void onnx_phase(Emit *e) { emit_op2(e, "Identity", e->in[0], NULL, e->out[0]); }
-
+/* Of Phase too: what a stage does in training. */
 static void onnx_identity(Emit *e) { emit_op2(e, "Identity", e->in[0], NULL, e->out[0]); }
 
 static void onnx_vary(Emit *e)

@@ -157,8 +157,6 @@ static const char *put_operand(PbMessage *graph, const Skeleton *s, const RawNod
     return put_cast(&to, value[r->n - 1], type, recipe_type(s->m, n, k, type));
 }
 
-/* ---- nodes and the graph ---- */
-
 /* ---- what bodies and functions hold ---- */
 
 /* The initializer that the tensor of a body, or a Constant's node, became; NONE: none. */
@@ -167,7 +165,8 @@ static uint32_t initializer_at(const Skeleton *s, const void *home)
     return strmap_get(&s->home, arena_printf(s->arena, "%p", home));
 }
 
-static PbMessage put_body(const Skeleton *s, PbSpan body, const Onnx__GraphProto *g);
+static PbMessage put_body(const Skeleton *s, PbSpan body, uint32_t at, Onnx__NodeProto *const *node,
+                          Onnx__TensorProto *const *initializer);
 
 /* Attribute i of a node, with the parameters in it; of a Constant that is one: the parameter. */
 static void put_attribute_of(PbMessage *node, const Skeleton *s, const PbField *w,
@@ -188,7 +187,7 @@ static void put_attribute_of(PbMessage *node, const Skeleton *s, const PbField *
             skeleton_put_field(s->m, s->outside, &out, &f, IN_ATTRIBUTE);
             continue;
         }
-        PbMessage part = put_body(s, f.body, a->g);
+        PbMessage part = put_body(s, f.body, GRAPH_NODE, a->g->node, a->g->initializer);
         pb_put_message(&out, ATTR_G, &part);
     }
     pb_put_message(node, NODE_ATTRIBUTE, &out);
@@ -227,27 +226,16 @@ static void put_initializer_of(PbMessage *graph, const Skeleton *s, const PbFiel
     }
 }
 
-static PbMessage put_body(const Skeleton *s, PbSpan body, const Onnx__GraphProto *g)
+/* A body, or a function: its nodes are fields `at`; it may hold initializers. */
+static PbMessage put_body(const Skeleton *s, PbSpan body, uint32_t at, Onnx__NodeProto *const *node,
+                          Onnx__TensorProto *const *initializer)
 {
     PbMessage out = {.a = s->arena};
-    size_t node = 0, initializer = 0;
     for (PbField f; pb_next(&body, &f);)
-        if (f.number == GRAPH_NODE)
-            put_node(&out, s, &f, g->node[node++]);
-        else if (f.number == GRAPH_INITIALIZER)
-            put_initializer_of(&out, s, &f, g->initializer[initializer++]);
-        else
-            copy_field(&out, &f);
-    return out;
-}
-
-static PbMessage put_function(const Skeleton *s, PbSpan body, const Onnx__FunctionProto *fn)
-{
-    PbMessage out = {.a = s->arena};
-    size_t node = 0;
-    for (PbField f; pb_next(&body, &f);)
-        if (f.number == FUNCTION_NODE)
-            put_node(&out, s, &f, fn->node[node++]);
+        if (f.number == at)
+            put_node(&out, s, &f, *node++);
+        else if (initializer && f.number == GRAPH_INITIALIZER)
+            put_initializer_of(&out, s, &f, *initializer++);
         else
             copy_field(&out, &f);
     return out;
@@ -353,9 +341,10 @@ void skeleton_write(const Graph *g, Model *m, const char *name, OutsideFile *out
             file_put(w.start, (size_t)(w.end - w.start), f);
             continue;
         }
-        PbMessage part = w.number == MODEL_GRAPH
-                             ? put_graph(&s, w.body)
-                             : put_function(&s, w.body, m->proto->functions[function++]);
+        PbMessage part =
+            w.number == MODEL_GRAPH
+                ? put_graph(&s, w.body)
+                : put_body(&s, w.body, FUNCTION_NODE, m->proto->functions[function++]->node, NULL);
         write_message(f, name, arena, w.number, &part);
     }
     arena_free(arena);

@@ -123,7 +123,7 @@ void vjp_pow(Vjp *v)
 
 /* y = a - b q, q the whole number a/b was rounded to: da = dy, db = -dy * q.  q = round((a - y) /
  * b) for both kinds of Mod. */
-static void vjp_remainder(Vjp *v)
+void vjp_remainder(Vjp *v)
 {
     BINARY;
     if (v->want[0])
@@ -133,13 +133,12 @@ static void vjp_remainder(Vjp *v)
         vjp_give(v, 1, g_neg(g, g_mul(g, dy, q)));
     }
 }
-void vjp_mod(Vjp *v) { vjp_remainder(v); }
-void vjp_fmod(Vjp *v) { vjp_remainder(v); }
 
 /* y = max(a, b): da = dy where a > b, dy / 2 where a = b; min: where a < b */
-static void vjp_extremum(Vjp *v, Op wins)
+void vjp_extremum(Vjp *v)
 {
     BINARY;
+    const Op wins = vjp_node(v)->op == OP_Max ? OP_Greater : OP_Less;
     ValueId zero = g_like(g, dy, 0);
     ValueId tie = g_binary(g, OP_Equal, a, b);
     for (uint32_t i = 0; i < 2; i++) {
@@ -149,8 +148,6 @@ static void vjp_extremum(Vjp *v, Op wins)
         vjp_give(v, i, g_where(g, tie, vjp_scale(g, dy, 0.5), g_where(g, won, dy, zero)));
     }
 }
-void vjp_max(Vjp *v) { vjp_extremum(v, OP_Greater); }
-void vjp_min(Vjp *v) { vjp_extremum(v, OP_Less); }
 
 /* y = c ? a : b: da = c ? dy : 0, db = c ? 0 : dy */
 void vjp_where(Vjp *v)
@@ -172,6 +169,3 @@ void vjp_dropout(Vjp *v)
     ValueId kept = vjp_scale(g, v->dy[0], p < 1 ? 1 / (1 - p) : 0);
     v->din[0] = g_where(g, v->out[1], kept, g_like(g, v->dy[0], 0));
 }
-
-/* Only training has a backward, and training takes operand 0. */
-void vjp_phase(Vjp *v) { v->din[0] = v->dy[0]; }

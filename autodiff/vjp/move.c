@@ -202,12 +202,6 @@ static ValueId node3(Graph *g, Op op, ValueId a, ValueId b, ValueId c, int64_t a
     return graph_node(g, op, 3, in, (Attr){.axis = axis, .reduction = mode});
 }
 
-static ValueId gather_like(Graph *g, Op op, ValueId x, ValueId index, int64_t axis)
-{
-    ValueId in[2] = {x, index};
-    return graph_node(g, op, 2, in, (Attr){.axis = axis});
-}
-
 static ValueId add_dim(Graph *g, ValueId x, int at)
 {
     const Shape s = shape_with(&val(g, x)->shape, at, 1);
@@ -331,7 +325,7 @@ typedef struct { Graph *g; Op scatter, gather; int64_t axis; ValueId data, index
 
 static ValueId sc_gather(const Sc *s, ValueId x)
 {
-    return gather_like(s->g, s->gather, x, s->index, s->axis);
+    return graph_node(s->g, s->gather, 2, (ValueId[]){x, s->index}, (Attr){.axis = s->axis});
 }
 static ValueId sc_scatter(const Sc *s, ValueId into, ValueId upd, int mode)
 {
@@ -375,10 +369,20 @@ static void scatter_product(Vjp *v, const Sc *s)
 }
 
 /* none: ddata = dy with zeros at the indices, dupd = dy there; add: ddata = dy, dupd = dy there */
-static void scatter(Vjp *v, Sc s)
+void vjp_scatter(Vjp *v)
 {
-    int mode = vjp_node(v)->attr.reduction;
-    s.data = v->in[0], s.upd = v->in[2], s.y = v->out[0], s.dy = v->dy[0];
+    const Node n = *vjp_node(v);
+    const bool nd = n.op == OP_ScatterND;
+    const int mode = n.attr.reduction;
+    const Sc s = {.g = v->g,
+                  .scatter = n.op,
+                  .gather = nd ? OP_GatherND : OP_GatherElements,
+                  .axis = nd ? 0 : n.attr.axis,
+                  .data = v->in[0],
+                  .index = v->in[1],
+                  .upd = v->in[2],
+                  .y = v->out[0],
+                  .dy = v->dy[0]};
     if (mode == SCATTER_MAX || mode == SCATTER_MIN) {
         scatter_extremum(v, &s);
         return;
@@ -395,34 +399,11 @@ static void scatter(Vjp *v, Sc s)
         v->din[2] = sc_gather(&s, s.dy);
 }
 
-void vjp_scatter_elements(Vjp *v)
-{
-    int64_t axis = vjp_node(v)->attr.axis;
-    scatter(v, (Sc){.g = v->g,
-                    .scatter = OP_ScatterElements,
-                    .gather = OP_GatherElements,
-                    .axis = axis,
-                    .index = v->in[1]});
-}
-
-void vjp_scatter_nd(Vjp *v)
-{
-    scatter(v, (Sc){.g = v->g, .scatter = OP_ScatterND, .gather = OP_GatherND, .index = v->in[1]});
-}
-
-static ValueId packing(Graph *g, Op op, ValueId x, ValueId mask, int64_t axis)
-{
-    ValueId in[2] = {x, mask};
-    return graph_node(g, op, 2, in, (Attr){.axis = axis});
-}
-
-/* Each is the transpose of the other. */
+/* Pack and Unpack: each is the transpose of the other. */
 void vjp_pack(Vjp *v)
 {
-    v->din[0] = packing(v->g, OP_Unpack, v->dy[0], v->in[1], vjp_node(v)->attr.axis);
-}
-
-void vjp_unpack(Vjp *v)
-{
-    v->din[0] = packing(v->g, OP_Pack, v->dy[0], v->in[1], vjp_node(v)->attr.axis);
+    const Node *n = vjp_node(v);
+    const ValueId in[2] = {v->dy[0], v->in[1]};
+    v->din[0] = graph_node(v->g, n->op == OP_Pack ? OP_Unpack : OP_Pack, 2, in,
+                           (Attr){.axis = n->attr.axis});
 }

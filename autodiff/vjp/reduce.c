@@ -43,13 +43,14 @@ void vjp_reduce_mean(Vjp *v)
     v->din[0] = expand_like(g, d, v->in[0]);
 }
 
-/* y = max x: dx = dy / (how many equal y) where x = y; or dy at the first of them, arg: where */
-static void vjp_extreme(Vjp *v, Op arg)
+/* y = max x: dx = dy / (how many equal y) where x = y; or dy at the first of them */
+void vjp_extreme(Vjp *v)
 {
     Graph *g = v->g;
     const Attr at = vjp_node(v)->attr;
     ValueId x = v->in[0], dy = v->dy[0];
     if (at.to_first) {
+        const Op arg = vjp_node(v)->op == OP_ReduceMax ? OP_ArgMax : OP_ArgMin;
         ValueId first = graph_node(g, arg, 1, &x, (Attr){.axis = at.axes[0]});
         ValueId in[3] = {vjp_zeros_like(g, x), first, dy};
         v->din[0] = graph_node(g, OP_ScatterElements, 3, in,
@@ -60,8 +61,6 @@ static void vjp_extreme(Vjp *v, Op arg)
     ValueId hits = g_reduce(g, OP_ReduceSum, g_cast(g, hit, val(g, x)->dtype), at.n, at.axes);
     v->din[0] = g_where(g, hit, g_div(g, dy, hits), g_like(g, dy, 0));
 }
-void vjp_reduce_max(Vjp *v) { vjp_extreme(v, OP_ArgMax); }
-void vjp_reduce_min(Vjp *v) { vjp_extreme(v, OP_ArgMin); }
 
 /* y = prod x: dx = dy * (product of the others); with P = the product of what is not zero:
    P / x where nothing is zero, P at a single zero, else 0 */

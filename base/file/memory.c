@@ -75,12 +75,13 @@ void *pool_take(Pool *p, int64_t n, size_t size)
 {
     size_t bytes;
     n = n > 0 ? n : 1;
-    if (__builtin_mul_overflow((size_t)n, size, &bytes) ||
-        __builtin_add_overflow(bytes, sizeof(struct PoolPiece), &bytes))
+    const int large = __builtin_mul_overflow((size_t)n, size, &bytes) ||
+                      __builtin_add_overflow(bytes, sizeof(struct PoolPiece), &bytes);
+    struct PoolPiece *piece = large ? NULL : calloc(1, bytes);
+    if (!piece) {
+        p->lost = 1;
         return NULL;
-    struct PoolPiece *piece = calloc(1, bytes);
-    if (!piece)
-        return NULL;
+    }
     piece->before = p->last;
     p->last = piece;
     return piece->at;

@@ -24,9 +24,10 @@ int memory_close(FILE *f, Memory *m);
    as it was.  n starts at 0, and nothing else makes it more. */
 void *memory_added(void *list, int *n, size_t size);
 
-/* What one owner takes, piece by piece, and gives back at once; {NULL}: nothing. */
+/* What one owner takes, piece by piece, and gives back at once; {0}: nothing. */
 typedef struct {
     struct PoolPiece *last;
+    int lost; /* there was no memory for a piece */
 } Pool;
 /* So many elements, zero, at least one; NULL: no memory */
 void *pool_take(Pool *p, int64_t n, size_t size);
@@ -37,6 +38,6 @@ __attribute__((format(printf, 2, 3))) char *pool_print(Pool *p, const char *fmt,
 void *pool_added(Pool *p, void *list, int *n, size_t size);
 void pool_free(Pool *p);
 /* One that ends with the block in which it stands, however that is left. */
-#define POOL(name) __attribute__((cleanup(pool_free))) Pool name = {NULL}
+#define POOL(name) __attribute__((cleanup(pool_free))) Pool name = {0}
 
 #endif

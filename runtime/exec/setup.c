@@ -172,8 +172,6 @@ static PpStatus plan_memory(Rank *r)
     r->report.memory.process = r->run->process_bytes;
     r->report.memory.snapshot = saver_bytes(&r->plan, r->run->opt);
     r->report.memory.live = sched_live_rank(s, ask.rank);
-    r->report.memory.live_bound = sched_peak_formula(
-        s->name, r->run->ranks, schedule_stages(ask.model), ask.microbatches, ask.rank);
     for (int l = 0; l < r->plan.n_stage; l++)
         if (r->plan.stage[l].st->half_type)
             r->report.memory.half_type = r->plan.stage[l].st->half_type;

@@ -264,7 +264,7 @@ PpStatus steps_finish(Rank *r)
                        .live = r->now.live_most,
                        .shards = r->away.count};
     members_count(r, &after.calls, &after.sent);
-    TRY(log_after(&r->report.log, &r->group, run->sched, run->members, &after));
+    TRY(log_after(&r->report.log, &r->group, run->members, &after));
     TRY(save_end(r));
     PpStatus s = write_trace(r), closed = log_close(&r->report.log);
     TRY(group_agree(&r->group, s != PP_OK ? s : closed));

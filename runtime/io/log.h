@@ -44,7 +44,7 @@ typedef struct {
     int64_t snapshot;      /* of a checkpoint, in memory of the host */
     int64_t process;       /* what the process has beside all that; 0: not known */
     int64_t evaluation;    /* --eval-data: what it takes beside the training's activations */
-    int live, live_bound;  /* microbatches: planned; closed form of the schedule, -1: none */
+    int live;              /* microbatches, as planned */
     int messages, threads, offloaded; /* offloaded: stashes a step */
     char where[80], wire[24];                  /* device; "": the CPU */
     double operations, recomputed;             /* as in Plan */
@@ -91,6 +91,6 @@ typedef struct {
     int64_t calls, sent;    /* collectives of its members, and bytes sent for them, in a step */
     ShardCount shards;
 } RunReport;
-PpStatus log_after(const Log *l, Group *g, const Schedule *s, int members, const RunReport *mine);
+PpStatus log_after(const Log *l, Group *g, int members, const RunReport *mine);
 
 #endif

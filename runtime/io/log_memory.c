@@ -41,10 +41,7 @@ static void print_memory(int rank, const MemoryReport *m, int verbose)
             printf("%s%s %" PRId64, comma, part[i].name, part[i].bytes);
             comma = ", ";
         }
-    printf("), live microbatches %d", m->live);
-    if (m->live_bound >= 0)
-        printf(" of %d", m->live_bound);
-    putchar('\n');
+    printf("), live microbatches %d\n", m->live);
     if (!verbose)
         return;
     if (m->where[0])
@@ -229,19 +226,13 @@ PpStatus log_memory(const Log *l, Group *g, const Schedule *sched, int members,
     return PP_OK;
 }
 
-static void print_after(const Log *l, const Schedule *s, int members, int rank, const RunReport *m)
+static void print_after(const Log *l, int members, int rank, const RunReport *m)
 {
-    const int bound = sched_peak_formula(s->name, s->ranks, s->stages, s->microbatches,
-                                         rank / members % s->ranks);
     if (m->taken >= 0)
         printf("rank %d device memory: %" PRId64 " bytes planned, %" PRId64 " taken\n", rank,
                m->planned, m->taken);
-    if (l->opt->mode == MODE_TRAIN) {
-        printf("rank %d live microbatches: %" PRId64 " at most", rank, m->live);
-        if (bound >= 0)
-            printf(", the schedule's closed form is %d", bound);
-        putchar('\n');
-    }
+    if (l->opt->mode == MODE_TRAIN)
+        printf("rank %d live microbatches: %" PRId64 " at most\n", rank, m->live);
     if (members > 1)
         printf("rank %d collectives: %" PRId64 " in a step, %" PRId64 " bytes sent\n", rank,
                m->calls, m->sent);
@@ -252,7 +243,7 @@ static void print_after(const Log *l, const Schedule *s, int members, int rank, 
         printf("rank %d has gathered parameters %" PRId64 " times\n", rank, m->shards.gathers);
 }
 
-PpStatus log_after(const Log *l, Group *g, const Schedule *s, int members, const RunReport *mine)
+PpStatus log_after(const Log *l, Group *g, int members, const RunReport *mine)
 {
     int64_t calls = 0, sent = 0;
     RunReport *all;
@@ -262,7 +253,7 @@ PpStatus log_after(const Log *l, Group *g, const Schedule *s, int members, const
         calls = all[k].calls > calls ? all[k].calls : calls;
         sent = all[k].sent > sent ? all[k].sent : sent;
         if (l->opt->report.verbose)
-            print_after(l, s, members, k, &all[k]);
+            print_after(l, members, k, &all[k]);
     }
     if (l->speaks && !l->opt->report.quiet && members > 1)
         printf("collectives: at most %" PRId64 " of a rank in a step, %" PRId64

@@ -2,11 +2,13 @@
  * offload.c - which stashes leave the device between F and backward.  In: the generated tables; a
  * schedule of computations; --offload-time.  Out: the verified rows, with their copies.
  *
- * The pass (schedule/pass/offload.c) wants times.  Those of computations go by their operations, if
+ * The pass (schedule/simulate/offload.c) wants times.  Those of computations go by their operations, if
  * the tables have them, those of copies by their bytes; --offload-time says what all copies one way
  * take beside all forwards.
  */
 #include "plan.h"
+
+#include "schedule/simulate/simulate.h"
 
 /* time: [stage][SA_TYPES]; stays: per stage, nothing of it goes */
 static void stage_times(const PpPlan *p, double share, double *time, unsigned char *stays)
@@ -35,23 +37,17 @@ PpStatus plan_offload(const PpPlan *model, const Schedule *computations, const S
                       double share, Schedule **out, SchedError *e)
 {
     SchedNeeds with = *needs;
-    double *time;
+    SchedCosts costs;
     unsigned char *stays;
-    int *most;
     POOL(pool);
     *out = NULL;
     e->text[0] = 0;
-    TRY(pp_take(&pool, &time, (int64_t)model->n_stage * SA_TYPES, sizeof *time));
+    sched_costs_default(&costs);
+    costs.stages = model->n_stage;
+    TRY(pp_take(&pool, &costs.stage_time, (int64_t)model->n_stage * SA_TYPES, sizeof(double)));
     TRY(pp_take(&pool, &stays, model->n_stage, 1));
-    TRY(pp_take(&pool, &most, computations->ranks, sizeof *most));
-    for (int r = 0; r < computations->ranks; r++)
-        most[r] = INT32_MAX;
-    stage_times(model, share, time, stays);
-    with.offload = &(SchedOffload){.stage_time = time,
-                                   .edge = needs->edge,
-                                   .n_edge = needs->n_edge,
-                                   .stays = stays,
-                                   .most = most};
+    stage_times(model, share, costs.stage_time, stays);
+    with.offload = &(SchedOffload){.costs = &costs, .stays = stays};
     *out = sched_clone(computations);
     if (!*out)
         return pp_no_memory();

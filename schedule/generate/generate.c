@@ -101,15 +101,3 @@ int sched_gen_forward(SchedGen *g)
     free(done);
     return SCHED_OK;
 }
-
-int sched_peak_all(int p, int v, int m, int k, int r)
-{
-    (void)k, (void)p, (void)r;
-    return m * v;
-}
-
-int sched_peak_1f1b(int p, int v, int m, int k, int r)
-{
-    (void)k, (void)m;
-    return v * (p - r);
-}

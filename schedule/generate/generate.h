@@ -40,20 +40,4 @@ int sched_gen_vmin(SchedGen *g);
 int sched_gen_v(SchedGen *g);
 int sched_gen_1f1bv(SchedGen *g);
 
-/* The most microbatch-chunks alive on rank r of p, with v stages a rank and m microbatches in
-   rounds of k. */
-int sched_peak_all(int p, int v, int m, int k, int r); /* all m of each stage: gpipe, loopedbfs */
-int sched_peak_1f1b(int p, int v, int m, int k, int r);
-int sched_peak_interleaved(int p, int v, int m, int k, int r);
-int sched_peak_interleaved_zb(int p, int v, int m, int k, int r);
-int sched_peak_gis(int p, int v, int m, int k, int r);
-int sched_peak_zbv(int p, int v, int m, int k, int r);
-int sched_peak_dualpipev(int p, int v, int m, int k, int r);
-int sched_peak_zbh1(int p, int v, int m, int k, int r);
-int sched_peak_zbh2(int p, int v, int m, int k, int r);
-int sched_peak_vhalf(int p, int v, int m, int k, int r);
-int sched_peak_vmin(int p, int v, int m, int k, int r);
-int sched_peak_v(int p, int v, int m, int k, int r); /* k: what v:K says */
-int sched_peak_1f1bv(int p, int v, int m, int k, int r);
-
 #endif

@@ -11,7 +11,7 @@
  * GIS: rounds of k = p microbatches, or of fewer down to half of p: a rank then begins its second
  * chunk before the first has left the pipeline, waits p - k for it once a chunk, and holds so many
  * microbatches less of each chunk but one.  Rank r has (v - 1) k + p - r forwards before its first
- * I.  Idle cells are those of a run in which F, I and W take one cell.
+ * I.
  */
 #include "generate.h"
 
@@ -97,24 +97,15 @@ static int make_rows(SchedGen *g, Backward kind)
 
 /* ---- The idle cells of what comes too early ----
    Rows advance by one cell at a time, all together.  A forward whose input another cell of the same
-   column, or a later one, would make waits an idle cell long; where `backward` is set an I does so
-   too.  With fewer microbatches than ranks a rank reaches its second chunk before the first one is
-   through the pipeline.  PyTorch does not ask this of I and W. */
+   column, or a later one, would make waits an idle cell long: with fewer microbatches than ranks a
+   rank reaches its second chunk before the first one is through the pipeline.  PyTorch does not ask
+   this of I and W. */
 
 typedef struct {
     int *cursor; /* per rank */
-    int *done;   /* per stage: its forwards, then its I, up to the column before */
+    int *done;   /* per stage: its forwards up to the column before */
     int *now;    /* per stage: with those of this column */
-    int backward;
 } Columns;
-
-static int too_early(const Columns *c, const SchedAction *a, int stages)
-{
-    if (a->type == SA_F)
-        return a->stage > 0 && c->done[a->stage - 1] <= a->microbatch;
-    return a->type == SA_I && c->backward && a->stage + 1 < stages &&
-           c->done[stages + a->stage + 1] <= a->microbatch;
-}
 
 /* One column of all rows: the number of ranks that advanced, -1 when all rows have ended. */
 static int column(const SchedGen *g, const Columns *c, SchedRow *out)
@@ -126,31 +117,31 @@ static int column(const SchedGen *g, const Columns *c, SchedRow *out)
             continue;
         open = 1;
         const SchedAction *a = &row->a[c->cursor[r]];
-        if (too_early(c, a, g->s->stages)) {
+        if (a->type == SA_F && a->stage > 0 && c->done[a->stage - 1] <= a->microbatch) {
             sched_push(&out[r], sched_act(SA_IDLE, -1, -1));
             continue;
         }
-        if (a->type == SA_F || a->type == SA_I)
-            c->now[a->stage + (a->type == SA_I ? g->s->stages : 0)]++;
+        if (a->type == SA_F)
+            c->now[a->stage]++;
         sched_push(&out[r], *a);
         c->cursor[r]++;
         advanced++;
     }
-    memcpy(c->done, c->now, 2 * (size_t)g->s->stages * sizeof *c->done);
+    memcpy(c->done, c->now, (size_t)g->s->stages * sizeof *c->done);
     return open ? advanced : -1;
 }
 
-static int align(SchedGen *g, int backward)
+static int align(SchedGen *g)
 {
-    size_t both = 2 * (size_t)g->s->stages;
+    size_t stages = (size_t)g->s->stages;
     SchedRow *out = calloc((size_t)g->p, sizeof *out);
-    SchedRoom room = {0};
-    Columns c = {sched_room(&room, (size_t)g->p, sizeof(int)), sched_room(&room, both, sizeof(int)),
-                 sched_room(&room, both, sizeof(int)), backward};
+    Pool room = {0};
+    Columns c = {sched_room(&room, (size_t)g->p, sizeof(int)),
+                 sched_room(&room, stages, sizeof(int)), sched_room(&room, stages, sizeof(int))};
     int st = out && !room.lost ? SCHED_OK : sched_nomem(g->e), advanced = !st;
     while (advanced > 0)
         advanced = column(g, &c, out);
-    sched_room_free(&room);
+    pool_free(&room);
     if (!st && advanced == 0)
         st = sched_fail(g->e, SCHED_EREFUSED, -1, -1, "%s: its actions wait for one another",
                         g->s->name);
@@ -164,32 +155,12 @@ int sched_gen_interleaved_zb(SchedGen *g)
     int st = make_rows(g, DELAYED);
     if (!st)
         st = sched_rows_ok(g->s, g->e);
-    return st ? st : align(g, 0);
+    return st ? st : align(g);
 }
 
 int sched_gen_gis(SchedGen *g)
 {
     int st = make_rows(g, AT_ONCE);
     sched_drop_idle(g->s);
-    if (!st)
-        st = sched_rows_ok(g->s, g->e);
-    return st ? st : align(g, 1);
-}
-
-int sched_peak_interleaved(int p, int v, int m, int k, int r)
-{
-    (void)m;
-    return (v - 1) * k + 2 * (p - 1 - r) + 1;
-}
-
-int sched_peak_interleaved_zb(int p, int v, int m, int k, int r)
-{
-    (void)m, (void)r;
-    return (v - 1) * k + p;
-}
-
-int sched_peak_gis(int p, int v, int m, int k, int r)
-{
-    (void)m;
-    return (v - 1) * k + p - r;
+    return st;
 }

@@ -1,6 +1,6 @@
 /*
  * registry.c - the generators by name: one row each, and one lookup.  A new schedule is a row here,
- * its generator, and where there is a closed form for its memory, that.
+ * and its generator.
  */
 #include "base/cli/nearest.h"
 #include "generate.h"
@@ -20,46 +20,44 @@ enum { NONE, EQUAL, GROUP, HALF, CHUNKS };
    least      microbatches per rank that it needs
    rounds     of microbatches: none; max(1, m / p) equal ones; of a group that NAME:G gives, else p,
               or of half of p; or it has none, and NAME:K gives the most chunks alive, else 2 p
-   peak       closed form of the memory, NULL: none
    about      one line for help */
 // clang-format off
 static const SchedKind kinds[] = {
     /* place, chunks, movable, least, rounds */
     {"gpipe",                 "GPipe",                 BLOCK, 0, 1, 0, NONE,  sched_gen_gpipe,
-     sched_peak_all,            "all forwards, then all backwards"},
+     "all forwards, then all backwards"},
     {"1f1b",                  "1F1B",                  BLOCK, 0, 0, 0, NONE,  sched_gen_1f1b,
-     sched_peak_1f1b,           "one forward, one backward in turn: gpipe's time, less memory"},
+     "one forward, one backward in turn: gpipe's time, less memory"},
     {"interleaved1f1b",       "Interleaved1F1B",       LOOP,  0, 0, 0, EQUAL, sched_gen_interleaved,
-     sched_peak_interleaved,    "1f1b with several stages a rank: less idle time, more messages"},
+     "1f1b with several stages a rank: less idle time, more messages"},
     {"loopedbfs",             "LoopedBFS",             LOOP,  0, 0, 0, NONE,  sched_gen_looped_bfs,
-     sched_peak_all,            "gpipe with several stages a rank, breadth first"},
+     "gpipe with several stages a rank, breadth first"},
     {"interleavedzerobubble", "InterleavedZeroBubble", LOOP,  0, 0, 0, EQUAL,
-     sched_gen_interleaved_zb, sched_peak_interleaved_zb,
-     "interleaved1f1b; gradients of weights fill gaps"},
+     sched_gen_interleaved_zb, "interleaved1f1b; gradients of weights fill gaps"},
     {"zbvzerobubble",         "ZBVZeroBubble",         V,     2, 0, 0, NONE,  sched_gen_zbv,
-     sched_peak_zbv,            "two stages a rank as a V: no idle time if F = I = W"},
+     "two stages a rank as a V: no idle time if F = I = W"},
     {"dualpipev",             "DualPipeV",             V,     2, 0, 2, NONE,  sched_gen_dualpipev,
-     sched_peak_dualpipev,      "two stages a rank as a V: forwards overlap backwards"},
+     "two stages a rank as a V: forwards overlap backwards"},
     {"zb-h1",                 NULL,                    BLOCK, 0, 0, 0, NONE,  sched_gen_zbh1,
-     sched_peak_zbh1,           "1f1b; gradients of weights fill gaps: a third of its idle time"},
+     "1f1b; gradients of weights fill gaps: a third of its idle time"},
     {"zb-h2",                 NULL,                    BLOCK, 0, 0, 0, NONE,  sched_gen_zbh2,
-     sched_peak_zbh2,           "zb-h1 with twice its memory: hardly any idle time"},
+     "zb-h1 with twice its memory: hardly any idle time"},
     {"zb-v",                  NULL,                    V,     2, 0, 0, NONE,  sched_gen_zbv,
-     sched_peak_zbv,            "zbvzerobubble by its paper's name: the memory of 1f1b"},
+     "zbvzerobubble by its paper's name: the memory of 1f1b"},
     {"v-half",                NULL,                    V,     2, 0, 0, NONE,  sched_gen_vhalf,
-     sched_peak_vhalf,          "a V with half the memory of 1f1b, half its idle time"},
+     "a V with half the memory of 1f1b, half its idle time"},
     {"v-min",                 NULL,                    V,     2, 0, 0, NONE,  sched_gen_vmin,
-     sched_peak_vmin,           "a V with a third of 1f1b's memory, two thirds its idle time"},
+     "a V with a third of 1f1b's memory, two thirds its idle time"},
     {"v",                     NULL,                    V,     2, 0, 0, CHUNKS, sched_gen_v,
-     sched_peak_v,              "a V with any memory: v:K holds at most K microbatches of a stage"},
+     "a V with any memory: v:K holds at most K microbatches of a stage"},
     {"1f1b-v",                NULL,                    V,     2, 0, 0, NONE,  sched_gen_1f1bv,
-     sched_peak_1f1bv,          "a V with undivided backwards: two thirds of the memory of 1f1b"},
+     "a V with undivided backwards: two thirds of the memory of 1f1b"},
     {"gis",                   NULL,                    LOOP,  0, 0, 0, GROUP, sched_gen_gis,
-     sched_peak_gis,            "interleaved1f1b with less memory; gis:G has rounds of G"},
+     "interleaved1f1b with less memory; gis:G has rounds of G"},
     {"gis-h",                 NULL,                    LOOP,  0, 0, 0, HALF,  sched_gen_gis,
-     sched_peak_gis,            "gis with rounds of half as many microbatches as ranks"},
+     "gis with rounds of half as many microbatches as ranks"},
     {"forward-only",          NULL,                    BLOCK, 0, 1, 0, NONE,  sched_gen_forward,
-     NULL,                      "inference"},
+     "inference"},
 };
 // clang-format on
 enum { N_KINDS = sizeof kinds / sizeof kinds[0] };
@@ -246,14 +244,4 @@ int sched_generate(const char *name, int ranks, int stages, int microbatches, in
     sched_number(g.s);
     *out = g.s;
     return SCHED_OK;
-}
-
-int sched_peak_formula(const char *name, int ranks, int stages, int microbatches, int rank)
-{
-    const SchedKind *k = sched_find(name);
-    if (!k || !k->peak || ranks < 1 || (stages % ranks && k->placement != BLOCK))
-        return -1;
-    int v = stages / ranks + (rank < stages % ranks),
-        n = k->peak(ranks, v, microbatches, round_of(k, name, ranks, microbatches), rank);
-    return n < microbatches * v ? n : microbatches * v;
 }

@@ -211,29 +211,3 @@ int sched_gen_dualpipev(SchedGen *g)
     free(queue);
     return SCHED_OK;
 }
-
-/* ---- Peaks ---- */
-
-int sched_peak_zbh1(int p, int v, int m, int k, int r)
-{
-    (void)k, (void)m, (void)r;
-    return v * p;
-}
-
-int sched_peak_zbh2(int p, int v, int m, int k, int r)
-{
-    (void)k, (void)m, (void)r;
-    return v * (2 * p - 1);
-}
-
-int sched_peak_zbv(int p, int v, int m, int k, int r)
-{
-    (void)k, (void)v, (void)m, (void)r;
-    return 2 * p;
-}
-
-int sched_peak_dualpipev(int p, int v, int m, int k, int r)
-{
-    (void)k, (void)v, (void)m, (void)r;
-    return 2 * p + 1;
-}

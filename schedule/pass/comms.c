@@ -188,7 +188,7 @@ static void begin_params(Comms *c)
 
 int sched_comms_graph(Schedule *s, const SchedGraph *g, SchedError *e)
 {
-    SchedRoom room = {0};
+    Pool room = {0};
     const size_t ranks = (size_t)s->ranks, stages = (size_t)s->stages;
     if (s->complete)
         return sched_fail(e, SCHED_EREFUSED, -1, -1, "the schedule has sends and receives already");
@@ -208,18 +208,7 @@ int sched_comms_graph(Schedule *s, const SchedGraph *g, SchedError *e)
         begin_params(&c);
         st = run_turns(&c);
     }
-    sched_room_free(&room);
+    pool_free(&room);
     s->complete = !st;
     return sched_take_rows(s, c.out, st, e);
-}
-
-int sched_comms(Schedule *s, const SchedEdge *edge, int n_edge, const SchedParam *param,
-                int n_param, SchedError *e)
-{
-    SchedGraph g;
-    int st = sched_graph(&g, s->stages, edge, n_edge, param, n_param, e);
-    if (!st)
-        st = sched_comms_graph(s, &g, e);
-    sched_graph_free(&g);
-    return st;
 }

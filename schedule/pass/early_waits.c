@@ -23,9 +23,9 @@ typedef struct {
     int at, consumed;
 } Sent;
 
-/* Those of a rank to one peer: a heap, what is consumed first on top. */
+/* Those of a rank to one peer, from `first` on, in the order in which they are consumed. */
 typedef struct {
-    int n, all; /* all: that there ever were at once */
+    int first, n;
     Sent *a;
 } Sends;
 
@@ -40,7 +40,7 @@ typedef struct {
     int *cursor;
     Sends *to;   /* [rank][peer] */
     int *closed; /* indices of sends, while their waits are placed */
-    SchedRoom room;
+    Pool room;
 } Early;
 
 static size_t pair(const Early *e, int stage, int mb)
@@ -85,29 +85,16 @@ static Sends *sends_to(const Early *e, int r, int peer)
     return &e->to[(size_t)r * (size_t)e->s->ranks + (size_t)peer];
 }
 
-static int heap_push(Sends *h, Sent x)
+/* Most are consumed in the order in which they are sent. */
+static int add_send(Sends *s, Sent x)
 {
-    if (h->n == h->all && !memory_added(&h->a, &h->all, sizeof *h->a))
+    if (!memory_added(&s->a, &s->n, sizeof *s->a))
         return 0;
-    int i = h->n++;
-    for (; i > 0 && h->a[(i - 1) / 2].consumed > x.consumed; i = (i - 1) / 2)
-        h->a[i] = h->a[(i - 1) / 2];
-    h->a[i] = x;
+    int i = s->n - 1;
+    for (; i > s->first && s->a[i - 1].consumed > x.consumed; i--)
+        s->a[i] = s->a[i - 1];
+    s->a[i] = x;
     return 1;
-}
-
-/* Takes the first one away. */
-static void heap_pop(Sends *h)
-{
-    Sent last = h->a[--h->n];
-    int i = 0;
-    for (int child; (child = 2 * i + 1) < h->n; i = child) {
-        child += child + 1 < h->n && h->a[child + 1].consumed < h->a[child].consumed;
-        if (h->a[child].consumed >= last.consumed)
-            break;
-        h->a[i] = h->a[child];
-    }
-    h->a[i] = last;
 }
 
 static int ascending(const void *x, const void *y)
@@ -121,11 +108,9 @@ static void close_sends(Early *e, int r, int all)
 {
     int n = 0;
     for (int peer = 0; peer < e->s->ranks; peer++) {
-        Sends *h = sends_to(e, r, peer);
-        while (h->n > 0 && (all || clock_of(e, r)[peer] > h->a[0].consumed)) {
-            e->closed[n++] = h->a[0].at;
-            heap_pop(h);
-        }
+        Sends *to = sends_to(e, r, peer);
+        while (to->first < to->n && (all || clock_of(e, r)[peer] > to->a[to->first].consumed))
+            e->closed[n++] = to->a[to->first++].at;
     }
     if (n > 1)
         qsort(e->closed, (size_t)n, sizeof *e->closed, ascending);
@@ -142,9 +127,8 @@ static void send(Early *e, int r, int at)
     int64_t m = sched_graph_message(e->g, e->s->microbatches, lane, a->microbatch);
     memcpy(carried(e, m), clock_of(e, r), (size_t)e->s->ranks * sizeof(int));
     e->sent[m] = 1;
-    Sends *h = sends_to(e, r, to);
     int consumed = e->position[a->type == SA_SEND_B][pair(e, a->peer, a->microbatch)];
-    e->room.lost |= !heap_push(h, (Sent){at, consumed});
+    e->room.lost |= !add_send(sends_to(e, r, to), (Sent){at, consumed});
 }
 
 /* One cell of a row; 0: it needs a message that is not sent yet. */
@@ -223,7 +207,7 @@ int sched_early_waits(Schedule *s, const SchedGraph *g, SchedError *error)
     const int done = allocate(&e) && run(&e), lost = e.room.lost || !e.out;
     for (size_t k = 0; e.to && k < (size_t)s->ranks * (size_t)s->ranks; k++)
         free(e.to[k].a);
-    sched_room_free(&e.room);
+    pool_free(&e.room);
     if (done && !lost)
         return sched_take_rows(s, e.out, SCHED_OK, error);
     sched_free_rows(e.out, s->ranks);

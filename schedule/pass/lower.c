@@ -161,8 +161,6 @@ int sched_lower_for(Schedule *s, const SchedNeeds *n, SchedError *e)
         st = sched_budget(s, n->send_budget, e);
     if (!st && n->offload)
         st = sched_offload_graph(s, &g, n->offload, NULL, e);
-    if (!st && sched_has_type(s, SA_OFFLOAD))
-        st = sched_wait_offload(s, e);
     if (!st)
         st = sched_verify_graph(s, &g, n->buffers, e);
     sched_graph_free(&g);

@@ -22,82 +22,69 @@ typedef struct {
 } Soon; /* next: index of the next action of the stage; INT_MAX: none.  since: 0: not active */
 
 typedef struct {
-    int window, ahead; /* of a rank */
-} Reach;
-
-typedef struct {
     SchedRow *row, *out;
     int *next; /* per action: the next action of the same stage */
     Soon *soon;
     int n, unshards;
-    Reach reach;
+    int window, ahead; /* of the rank */
 } Unshard;
 
 /* ---- the text: WINDOWS[:AHEADS] ---- */
 
 enum { USUAL = 3 };
 
-/* The rank's number of a list, or the only one; 0: there is none. */
-static int number_of(const char *list, size_t len, int rank)
+/* N, or N,N,... with one for each rank, up to a colon or the end; how many there are, 0: that is no
+   such list. */
+static int read_list(const char **at, int ranks, int *to)
 {
-    const char *at = list, *end = list + len, *comma = memchr(list, ',', len);
-    for (int k = 0; comma && k < rank; k++) {
-        if (!(at = memchr(at, ',', (size_t)(end - at))))
+    int n = 0, more = 1;
+    for (char *end = NULL; more; *at = end + more) {
+        const long v = **at >= '0' && **at <= '9' ? strtol(*at, &end, 10) : 0;
+        if (v < 1 || v >= SCHED_MAX_CELLS || (*end && *end != ',' && *end != ':'))
             return 0;
-        at++;
+        if (n < ranks)
+            to[n] = (int)v;
+        n++;
+        more = *end == ',';
     }
-    int n = 0;
-    for (; at < end && *at >= '0' && *at <= '9' && n < SCHED_MAX_CELLS / 10; at++)
-        n = 10 * n + *at - '0';
-    return at == end || *at == ',' ? n : 0;
-}
-
-static int length_of(const char *list, size_t len)
-{
-    int n = 1;
-    for (size_t i = 0; i < len; i++)
-        n += list[i] == ',';
+    for (int r = 1; r < ranks && n == 1; r++)
+        to[r] = to[0];
     return n;
 }
 
-static int bad_list(const char *list, size_t len, int ranks, const char *text, SchedError *e)
+/* `auto`: the first rank begins at once and looks a stage ahead; a later one, which waits for its
+   first input, one more each. */
+static int reach_of(const char *text, int ranks, int *window, int *ahead, SchedError *e)
 {
-    int n = length_of(list, len);
+    const char *at = text;
+    const int given = strcmp(text, "auto") != 0;
+    int n = given ? read_list(&at, ranks, window) : 1, m = n; /* numbers of each list */
+    const int grows = !given || (n && !strcmp(at, ":auto"));
+    memcpy(ahead, window, (size_t)ranks * sizeof *ahead);
+    if (n && !grows && *at == ':')
+        at++, m = read_list(&at, ranks, ahead);
+    if (!n || !m || (!grows && *at))
+        return sched_fail(
+            e, SCHED_EUSAGE, -1, -1,
+            "--unshard %.60s is not a window: expected N or N,N,... stages, with :A for "
+            "how many of them come ahead, or auto",
+            text);
+    n = n > 1 && n != ranks ? n : m;
     if (n > 1 && n != ranks)
         return sched_fail(
             e, SCHED_EUSAGE, -1, -1,
             "--unshard %.60s: %d numbers for %d ranks: give one for all, or one for each", text, n,
             ranks);
-    for (int r = 0; r < n; r++)
-        if (number_of(list, len, r) < 1)
-            return sched_fail(e, SCHED_EUSAGE, -1, -1,
-                              "--unshard %.60s is not a window: expected N or N,N,... stages, with "
-                              ":A for how many of them come ahead, or auto",
-                              text);
-    return SCHED_OK;
-}
-
-/* `auto`: the first rank begins at once and looks a stage ahead; a later one, which waits for its
-   first input, one more each. */
-static int reach_of(const char *text, int ranks, Reach *reach, SchedError *e)
-{
-    const char *colon = strchr(text, ':'), *ahead = colon ? colon + 1 : text;
-    size_t n = colon ? (size_t)(colon - text) : strlen(text), n_ahead = strlen(ahead);
-    int grows = !strcmp(ahead, "auto"), given = colon || !grows, st = SCHED_OK;
-    if (given)
-        st = bad_list(text, n, ranks, text, e);
-    if (!st && !grows)
-        st = bad_list(ahead, n_ahead, ranks, text, e);
-    for (int r = 0; !st && r < ranks; r++) {
-        int window = given ? number_of(text, n, r) : USUAL,
-            far = grows ? r + 2 < window ? r + 2 : window : number_of(ahead, n_ahead, r);
-        if (far > window)
-            st = sched_fail(e, SCHED_EUSAGE, r, -1,
-                            "--unshard %.60s: rank %d looks %d stages ahead, but has room for %d",
-                            text, r, far, window);
-        reach[r] = (Reach){window, far};
+    for (int r = 0; r < ranks; r++) {
+        window[r] = given ? window[r] : USUAL;
+        if (grows)
+            ahead[r] = r + 2 < window[r] ? r + 2 : window[r];
+        if (ahead[r] > window[r])
+            return sched_fail(e, SCHED_EUSAGE, r, -1,
+                              "--unshard %.60s: rank %d looks %d stages ahead, but has room for %d",
+                              text, r, ahead[r], window[r]);
     }
-    return st;
+    return SCHED_OK;
 }
 
 /* ---- a row ---- */
@@ -152,12 +139,12 @@ static int unshard_row(Unshard *u, int r, SchedError *e)
         int end = sched_cell_end(u->row, i), used = 0;
         while (used < u->n && u->soon[used].next < end)
             used++;
-        if (used > u->reach.window)
+        if (used > u->window)
             return sched_fail(e, SCHED_EREFUSED, r, sched_cell(u->row, i),
                               "rank %d, cell %d needs %d stages at once, but the window is %d", r,
-                              sched_cell(u->row, i), used, u->reach.window);
-        reshard(u, within(u, u->reach.window));
-        for (int k = 0, n = within(u, u->reach.ahead); k < n; k++)
+                              sched_cell(u->row, i), used, u->window);
+        reshard(u, within(u, u->window));
+        for (int k = 0, n = within(u, u->ahead); k < n; k++)
             if (!u->soon[k].since) {
                 u->soon[k].since = ++u->unshards;
                 sched_push(u->out, sched_act(SA_UNSHARD, u->soon[k].stage, -1));
@@ -177,22 +164,23 @@ int sched_unshard(Schedule *s, const char *windows, SchedError *e)
     size_t most = 0;
     for (int r = 0; r < s->ranks; r++)
         most = (size_t)s->row[r].n > most ? (size_t)s->row[r].n : most;
-    SchedRoom room = {0};
+    Pool room = {0};
     SchedRow *rows = calloc((size_t)s->ranks, sizeof *rows);
     int *where = sched_room(&room, (size_t)s->stages, sizeof *where),
         *next = sched_room(&room, most, sizeof *next), st;
     Soon *soon = sched_room(&room, (size_t)s->stages, sizeof *soon);
-    Reach *reach = sched_room(&room, (size_t)s->ranks, sizeof *reach);
+    int *window = sched_room(&room, (size_t)s->ranks, sizeof *window),
+        *ahead = sched_room(&room, (size_t)s->ranks, sizeof *ahead);
     if (!rows || room.lost)
         st = sched_nomem(e);
     else if (sched_has_type(s, SA_UNSHARD) || sched_has_type(s, SA_RESHARD))
         st = sched_fail(e, SCHED_EREFUSED, -1, -1, "the rows have UNSHARD and RESHARD already");
     else
-        st = reach_of(windows, s->ranks, reach, e);
+        st = reach_of(windows, s->ranks, window, ahead, e);
     sched_drop_idle(s);
     for (int r = 0; !st && r < s->ranks; r++) {
         SchedRow *row = &s->row[r];
-        Unshard u = {row, &rows[r], next, soon, 0, 0, reach[r]};
+        Unshard u = {row, &rows[r], next, soon, 0, 0, window[r], ahead[r]};
         for (int i = 0; i < row->n; i++)
             where[row->a[i].stage] = INT_MAX;
         for (int i = row->n; i-- > 0;) {
@@ -205,6 +193,6 @@ int sched_unshard(Schedule *s, const char *windows, SchedError *e)
                 soon[u.n++] = (Soon){row->a[i].stage, i, 0};
         st = unshard_row(&u, r, e);
     }
-    sched_room_free(&room);
+    pool_free(&room);
     return sched_take_rows(s, rows, st, e);
 }

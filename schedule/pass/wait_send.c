@@ -70,7 +70,7 @@ static void wait_row(const WaitSend *w, const SchedRow *row, SchedRow *out)
 int sched_wait_send_graph(Schedule *s, const SchedGraph *g, SchedError *e)
 {
     SchedRow *rows = calloc((size_t)s->ranks, sizeof *rows);
-    SchedRoom room = {0};
+    Pool room = {0};
     WaitSend w = {s, g,
                   sched_room(&room, (size_t)s->stages * (size_t)s->microbatches, sizeof(int)),
                   sched_room(&room, (size_t)g->n, 1)};
@@ -79,16 +79,6 @@ int sched_wait_send_graph(Schedule *s, const SchedGraph *g, SchedError *e)
         w.proves[i] = (unsigned char)sched_graph_proves(g, g->edge[i].from, g->edge[i].to);
     for (int r = 0; ok && r < s->ranks; r++)
         wait_row(&w, &s->row[r], &rows[r]);
-    sched_room_free(&room);
+    pool_free(&room);
     return sched_take_rows(s, rows, ok ? SCHED_OK : sched_nomem(e), e);
-}
-
-int sched_wait_send(Schedule *s, SchedError *e)
-{
-    SchedGraph g;
-    int st = sched_graph_of(&g, s, NULL, 0, e);
-    if (!st)
-        st = sched_wait_send_graph(s, &g, e);
-    sched_graph_free(&g);
-    return st;
 }

@@ -19,7 +19,6 @@ void sched_costs_default(SchedCosts *c)
     c->time[SA_B] = 2;
     c->late = 1;
     c->overlap = -1;
-    c->buffers = -1;
 }
 
 void sched_costs_free(SchedCosts *c)
@@ -42,28 +41,23 @@ void sched_costs_free(SchedCosts *c)
 
 int sched_costs_stages(SchedCosts *c, int stages, SchedError *e)
 {
+    const struct {
+        double **list;
+        size_t each;
+        double unknown;
+    } of[] = {
+        {&c->stage_time, SA_TYPES, -1}, {&c->stage_reduction, 1, -1}, {&c->stage_beside, 1, 0}};
     if (stages <= c->stages)
         return SCHED_OK;
-    double *p = stages > INT_MAX / SA_TYPES / 16
-                    ? NULL
-                    : realloc(c->stage_time, (size_t)stages * SA_TYPES * sizeof *p);
-    if (!p)
-        return sched_nomem(e);
-    for (size_t i = (size_t)c->stages * SA_TYPES; i < (size_t)stages * SA_TYPES; i++)
-        p[i] = -1;
-    c->stage_time = p;
-    double *q = realloc(c->stage_reduction, (size_t)stages * sizeof *q);
-    if (!q)
-        return sched_nomem(e);
-    for (int i = c->stages; i < stages; i++)
-        q[i] = -1;
-    c->stage_reduction = q;
-    double *b = realloc(c->stage_beside, (size_t)stages * sizeof *b);
-    if (!b)
-        return sched_nomem(e);
-    for (int i = c->stages; i < stages; i++)
-        b[i] = 0;
-    c->stage_beside = b;
+    for (size_t k = 0; k < sizeof of / sizeof *of; k++) {
+        const size_t n = (size_t)stages * of[k].each;
+        double *p = stages > INT_MAX / SA_TYPES / 16 ? NULL : realloc(*of[k].list, n * sizeof *p);
+        if (!p)
+            return sched_nomem(e);
+        for (size_t i = (size_t)c->stages * of[k].each; i < n; i++)
+            p[i] = of[k].unknown;
+        *of[k].list = p;
+    }
     c->stages = stages;
     return SCHED_OK;
 }

@@ -247,7 +247,7 @@ int sched_simulate(const Schedule *s, const SchedCosts *c, SchedSim *out, SchedE
         SchedSim worst = {0};
         for (int r = 0; r < l->replicas; r++, length += each) {
             if (k + r > 0)
-                sched_sim_free(out, s->ranks);
+                sched_sim_free(out);
             int st = sched_simulate_step(s, c, length, out, e);
             if (st)
                 return st;

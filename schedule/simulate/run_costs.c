@@ -44,7 +44,7 @@ typedef struct {
     int lengths, others; /* others: events have other ones, or none */
     char name[ROW_LENGTHS][40];
     const SchedAlso *also;
-    SchedRoom room;
+    Pool room;
 } Events;
 
 /* ---- reading ---- */
@@ -187,7 +187,7 @@ static void set_clock(const Events *ev, File *f, int stages, const double *there
 
 static int set_clocks(Events *ev, int stages, SchedError *e)
 {
-    SchedRoom room = {0};
+    Pool room = {0};
     double *there = sched_room(&room, (size_t)stages, sizeof *there);
     OfStage *list = sched_room(&room, (size_t)ev->n + (size_t)stages, sizeof *list);
     int st = room.lost ? sched_nomem(e) : SCHED_OK;
@@ -203,7 +203,7 @@ static int set_clocks(Events *ev, int stages, SchedError *e)
         if (!st && k > 0)
             set_clock(ev, f, stages, there, list);
     }
-    sched_room_free(&room);
+    pool_free(&room);
     return st;
 }
 
@@ -250,7 +250,7 @@ static void add_up(const Events *ev, int stages, double *sum, int *count)
 static int average(SchedCosts *c, const Events *ev, int stages, SchedError *e)
 {
     size_t n = (size_t)stages * SA_TYPES, all = n + (size_t)stages;
-    SchedRoom room = {0};
+    Pool room = {0};
     double *sum = sched_room(&room, all + (size_t)stages, sizeof *sum);
     int *count = sched_room(&room, all, sizeof *count), st = room.lost ? sched_nomem(e) : SCHED_OK;
     if (!st)
@@ -261,7 +261,7 @@ static int average(SchedCosts *c, const Events *ev, int stages, SchedError *e)
         c->stage_reduction[i - n] = count[i] ? sum[i] / count[i] : 0;
         c->stage_beside[i - n] = count[i] ? sum[i + (size_t)stages] / count[i] : 0;
     }
-    sched_room_free(&room);
+    pool_free(&room);
     return st ? st : average_around(c, ev, e);
 }
 
@@ -303,7 +303,7 @@ static int average_by_length(SchedCosts *c, const Events *ev, int stages, SchedE
         return SCHED_OK;
     int st = sched_costs_by_length(c, ev->lengths, stages, e);
     const size_t all = (size_t)ev->n, dims = (size_t)ev->lengths;
-    SchedRoom room = {0};
+    Pool room = {0};
     Timed *v = sched_room(&room, all, sizeof *v);
     double *x = sched_room(&room, all, ROW_LENGTHS * sizeof *x),
            *t = sched_room(&room, all, sizeof *t);
@@ -324,7 +324,7 @@ static int average_by_length(SchedCosts *c, const Events *ev, int stages, SchedE
         c->vary->time[first->stage * SA_TYPES + first->type] =
             sched_fit(ev->lengths, x, t, next - i);
     }
-    sched_room_free(&room);
+    pool_free(&room);
     return st;
 }
 
@@ -371,7 +371,7 @@ int sched_costs_measured(SchedCosts *c, const char *path, int stages, const Sche
         st = average_by_length(c, &ev, stages, e);
     if (!st)
         st = remember_clocks(c, &ev, e);
-    sched_room_free(&ev.room);
+    pool_free(&ev.room);
     free(ev.file);
     free(ev.e);
     return st;

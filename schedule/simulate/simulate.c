@@ -8,10 +8,8 @@
  * stage's next computation waits. Times are a max-plus recurrence
  * over the order graph, so the order in which ranks are advanced does not matter.  Sums over
  * replicas go beside the computations, one at a time on a rank; what of them is the rank's own time
- * makes the computations longer, evenly while the sum lasts.
- *
- * buffers = -1: communication is non-blocking, the assumption of the published tables; 0 and k: as
- * the verifier has it.
+ * makes the computations longer, evenly while the sum lasts.  Communication is non-blocking, the
+ * assumption of the published tables.
  */
 #include "schedule/graph.h"
 #include "simulate.h"
@@ -33,13 +31,11 @@ typedef struct {
     double *copied;            /* per (stage, microbatch): end of its last copy, 0 */
     double *brought;           /* per stage: end of its last UNSHARD, 0 */
     double *forward, *backward, *begun; /* per (stage, microbatch), per group: end, or -1 */
-    double *arrive, *received; /* per message, or -1 */
-    double *slot;              /* k buffers: per lane, times of the last k receives */
+    double *arrive;                     /* per message, or -1 */
     unsigned char *remote;     /* per lane: between ranks */
-    int *sent, *got, *number;  /* per lane: counts; per message: its number */
     int *missing;                      /* per group: sums that have not begun */
     SchedTurns turn;
-    SchedRoom room;
+    Pool room;
 } Sim;
 
 /* Of its time that a rank has for computations while a sum lasts */
@@ -186,26 +182,6 @@ static int compound(Sim *m, int r, int i, int end)
     return 1;
 }
 
-static int meet(Sim *m, int r, int i, int lane)
-{
-    const SchedAction *a = &m->s->row[r].a[i], *b;
-    int q = m->s->rank_of[a->peer], j = m->turn.cursor[q];
-    if (j >= m->s->row[q].n)
-        return 0;
-    b = &m->s->row[q].a[j];
-    if ((sched_sends(a->type) ? !sched_receives(b->type) : !sched_sends(b->type)) ||
-        b->microbatch != a->microbatch || sched_graph_lane(m->g, b) != lane)
-        return 0;
-    double start = max2(m->clock[r], m->clock[q]);
-    double end = start + latency(m, lane, a->microbatch) + max2(cost(m, a), cost(m, b));
-    set(m, r, i, start, end);
-    set(m, q, j, start, end);
-    m->arrive[message(m, lane, a->microbatch)] = end;
-    m->turn.cursor[q]++;
-    sched_wake(&m->turn, q);
-    return 1;
-}
-
 /* Issued now, done when what the rank has asked of others before has come. */
 static void unshard(Sim *m, int r, int i)
 {
@@ -226,42 +202,17 @@ static void copy_stash(Sim *m, int r, int i)
     *slot_of(m->copied, m, a->stage, a->microbatch) = end;
 }
 
-/* A send, a receive or a wait; 0: not yet. */
-static int communicate(Sim *m, int r, int i)
+/* A send, a receive or a wait: nobody waits there, but computations for what they need. */
+static void communicate(Sim *m, int r, int i)
 {
     const SchedAction *a = &m->s->row[r].a[i];
-    int lane = sched_graph_lane(m->g, a), k = m->c->buffers;
-    int64_t x = lane < 0 ? -1 : message(m, lane, a->microbatch);
-    double start = m->clock[r];
-    if (x < 0 || !m->remote[lane] || (k == 0 && sched_is_wait_send(a->type))) {
-        set(m, r, i, start, start);
-        return 1;
-    }
-    if (k == 0)
-        return meet(m, r, i, lane);
-    if (sched_sends(a->type)) {
-        if (k > 0 && m->sent[lane] >= k) {
-            if (m->got[lane] <= m->sent[lane] - k)
-                return 0;
-            start = max2(start, m->slot[(size_t)lane * (size_t)k + (size_t)(m->sent[lane] % k)]);
-        }
-        m->number[x] = m->sent[lane]++;
-        m->arrive[x] = start + cost(m, a) + latency(m, lane, a->microbatch);
+    const int lane = sched_graph_lane(m->g, a);
+    const double start = m->clock[r], took = lane < 0 || !m->remote[lane] ? 0 : cost(m, a);
+    if (lane >= 0 && m->remote[lane] && sched_sends(a->type)) {
+        m->arrive[message(m, lane, a->microbatch)] = start + took + latency(m, lane, a->microbatch);
         sched_wake(&m->turn, m->s->rank_of[a->peer]);
-    } else if (k > 0 && sched_receives(a->type)) {
-        if (m->arrive[x] < 0 || m->number[x] != m->got[lane])
-            return 0;
-        start = max2(start, m->arrive[x]);
-        m->slot[(size_t)lane * (size_t)k + (size_t)(m->got[lane]++ % k)] = m->received[x] =
-            start + cost(m, a);
-        sched_wake(&m->turn, m->s->rank_of[a->peer]);
-    } else if (k > 0) {
-        if (m->received[x] < 0)
-            return 0;
-        start = max2(start, m->received[x]);
     }
-    set(m, r, i, start, start + cost(m, a));
-    return 1;
+    set(m, r, i, start, start + took);
 }
 
 static int reduce(Sim *m, int r, int i)
@@ -313,8 +264,7 @@ static int advance(Sim *m, int r)
         set(m, r, i, start, end);
         computed(m, a, end);
     } else if (sched_has_peer(a->type)) {
-        if (!communicate(m, r, i))
-            return 0;
+        communicate(m, r, i);
     } else if (sched_copies(a->type)) {
         copy_stash(m, r, i);
     } else if (a->type == SA_UNSHARD) {
@@ -419,40 +369,25 @@ static void summarize(const Schedule *s, const SchedCosts *c, SchedSim *o)
 
 int sched_sim_open(const Schedule *s, SchedSim *o)
 {
-    size_t n = (size_t)s->ranks;
-    memset(o, 0, sizeof *o);
-    o->busy = calloc(n, sizeof *o->busy);
-    o->rank_span = calloc(n, sizeof *o->rank_span);
-    o->peak = calloc(n, sizeof *o->peak);
-    o->peak_bytes = calloc(n, sizeof *o->peak_bytes);
-    o->start = calloc(n, sizeof *o->start);
-    o->end = calloc(n, sizeof *o->end);
-    if (!o->busy || !o->rank_span || !o->peak || !o->peak_bytes || !o->start || !o->end)
-        return 0;
-    for (int r = 0; r < s->ranks; r++) {
-        o->start[r] = calloc((size_t)s->row[r].n + 1, sizeof(double));
-        o->end[r] = calloc((size_t)s->row[r].n + 1, sizeof(double));
-        if (!o->start[r] || !o->end[r])
-            return 0;
+    const size_t n = (size_t)s->ranks;
+    *o = (SchedSim){.makespan = 0};
+    o->busy = sched_room(&o->room, n, sizeof *o->busy);
+    o->rank_span = sched_room(&o->room, n, sizeof *o->rank_span);
+    o->peak = sched_room(&o->room, n, sizeof *o->peak);
+    o->peak_bytes = sched_room(&o->room, n, sizeof *o->peak_bytes);
+    o->start = sched_room(&o->room, n, sizeof *o->start);
+    o->end = sched_room(&o->room, n, sizeof *o->end);
+    for (size_t r = 0; r < n && !o->room.lost; r++) {
+        o->start[r] = sched_room(&o->room, (size_t)s->row[r].n, sizeof **o->start);
+        o->end[r] = sched_room(&o->room, (size_t)s->row[r].n, sizeof **o->end);
     }
-    return 1;
+    return !o->room.lost;
 }
 
-void sched_sim_free(SchedSim *o, int ranks)
+void sched_sim_free(SchedSim *o)
 {
-    for (int r = 0; r < ranks; r++) {
-        if (o->start)
-            free(o->start[r]);
-        if (o->end)
-            free(o->end[r]);
-    }
-    free(o->start);
-    free(o->end);
-    free(o->busy);
-    free(o->rank_span);
-    free(o->peak);
-    free(o->peak_bytes);
-    memset(o, 0, sizeof *o);
+    pool_free(&o->room);
+    *o = (SchedSim){.makespan = 0};
 }
 
 static int allocate(Sim *m, SchedError *e)
@@ -460,9 +395,8 @@ static int allocate(Sim *m, SchedError *e)
     const Schedule *s = m->s;
     size_t ranks = (size_t)s->ranks, stages = (size_t)s->stages,
            pairs = stages * (size_t)s->microbatches, lanes = (size_t)sched_graph_lanes(m->g) + 1;
-    size_t n = sched_graph_messages(m->g, s->microbatches),
-           k = m->c->buffers > 0 ? (size_t)m->c->buffers : 1;
-    SchedRoom *room = &m->room;
+    size_t n = sched_graph_messages(m->g, s->microbatches);
+    Pool *room = &m->room;
     m->remote = sched_room(room, lanes, 1);
     m->clock = sched_room(room, ranks, sizeof *m->clock);
     m->engine = sched_room(room, ranks, sizeof *m->engine);
@@ -477,12 +411,7 @@ static int allocate(Sim *m, SchedError *e)
     m->backward = sched_room_unknown(room, pairs);
     m->begun = sched_room_unknown(room, stages);
     m->arrive = sched_room_unknown(room, s->complete ? n : 0);
-    m->received = sched_room_unknown(room, s->complete ? n : 0);
-    m->number = sched_room(room, s->complete ? n : 0, sizeof *m->number);
-    m->sent = sched_room(room, lanes, sizeof *m->sent);
-    m->got = sched_room(room, lanes, sizeof *m->got);
-    m->slot = k <= SIZE_MAX / lanes ? sched_room(room, lanes * k, sizeof *m->slot) : NULL;
-    if (room->lost || !m->slot || !sched_sim_open(s, m->out))
+    if (room->lost || !sched_sim_open(s, m->out))
         return sched_nomem(e);
     for (int lane = 0; lane + 1 < (int)lanes; lane++) {
         int k2 = lane / 2 - m->g->n;
@@ -504,9 +433,6 @@ int sched_simulate_step(const Schedule *s, const SchedCosts *c, const double *le
     Sim m = {0};
     int st;
     memset(out, 0, sizeof *out);
-    if (c->buffers >= 0 && !s->complete && s->ranks > 1)
-        return sched_fail(e, SCHED_EUSAGE, -1, -1,
-                          "a simulation with buffers needs the sends and receives in the rows");
     st = s->complete && !c->edge ? sched_graph_of(&g, s, NULL, 0, e)
                                  : sched_graph(&g, s->stages, c->edge, c->n_edge, NULL, 0, e);
     if (st)
@@ -520,9 +446,9 @@ int sched_simulate_step(const Schedule *s, const SchedCosts *c, const double *le
     m.length = length;
     if (!(st = allocate(&m, e)) && !(st = run(&m, e)))
         summarize(s, c, out);
-    sched_room_free(&m.room);
+    pool_free(&m.room);
     sched_graph_free(&g);
     if (st)
-        sched_sim_free(out, s->ranks);
+        sched_sim_free(out);
     return st;
 }

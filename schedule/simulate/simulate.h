@@ -4,6 +4,7 @@
 #ifndef PP_SCHEDULE_SIMULATE_H
 #define PP_SCHEDULE_SIMULATE_H
 
+#include "base/file/memory.h"
 #include "base/file/row_order.h"
 #include "schedule/schedule.h"
 
@@ -90,7 +91,6 @@ typedef struct SchedCosts {
     double overlap; /* a compound begins and ends as one and costs max + overlap * (sum - max);
                        negative (default): its parts run one after the other */
     double around;  /* of a run's trace: what a step took beside its actions, slowest rank */
-    int buffers;    /* -1: sends never wait (default); 0: rendezvous; k: as the verifier */
     SchedVary *vary; /* NULL: microbatches are alike */
     double *clock;  /* of runs' traces: by what the times of each were multiplied, over its stages
                        the median: 1 of the first */
@@ -142,6 +142,7 @@ typedef struct SchedSim {
     int *peak;                  /* per rank: live microbatch-chunks */
     double *peak_bytes;
     double **start, **end; /* per rank, per action */
+    Pool room;             /* of these */
 } SchedSim;
 int sched_simulate(const Schedule *s, const SchedCosts *c, SchedSim *out, SchedError *e);
 /* One step; length: of its microbatches, as in SchedLengths, of one replica; NULL: all are alike */
@@ -149,7 +150,7 @@ int sched_simulate_step(const Schedule *s, const SchedCosts *c, const double *le
                         SchedError *e);
 /* Zeros for the ranks and cells of s; 0: no memory */
 int sched_sim_open(const Schedule *s, SchedSim *sim);
-void sched_sim_free(SchedSim *sim, int ranks);
+void sched_sim_free(SchedSim *sim);
 
 #ifdef __cplusplus
 }

@@ -9,7 +9,7 @@
  */
 #include "auto.h"
 
-#include "schedule/generate/generate.h"
+#include "schedule/rows.h"
 #include "synth.h"
 
 #include <math.h>
@@ -55,7 +55,7 @@ static void measure(const Auto *x, const Schedule *s, SchedTried *t)
     }
     if (a->chunks && t->peak > a->chunks)
         snprintf(t->why, sizeof t->why, "%d chunks alive", t->peak);
-    sched_sim_free(&sim, s->ranks);
+    sched_sim_free(&sim);
 }
 
 static int verified(const Auto *x, const Schedule *s, SchedTried *t)
@@ -198,7 +198,6 @@ static void limits_of(const Auto *x, SynthTask *t)
 
 static int made(Auto *x, SynthTask *t, int placement, int whole)
 {
-    SynthScore score;
     Schedule *s = sched_new(whole ? "made" : "made-zb", t->ranks, t->stages, t->microbatches);
     if (!s)
         return sched_nomem(x->e);
@@ -209,7 +208,7 @@ static int made(Auto *x, SynthTask *t, int placement, int whole)
         if (!memcmp(x->seed[i]->rank_of, t->rank_of, (size_t)t->stages * sizeof(int)))
             seed[n++] = x->seed[i];
     const SynthAsk ask = {x->a->span, whole, x->a->work / (whole ? 4 : 1), seed, n};
-    if (!synth_search(t, &ask, &score, s->row)) {
+    if (!synth_search(t, &ask, s->row)) {
         sched_free(s);
         return SCHED_OK; /* nothing fits */
     }
@@ -252,17 +251,13 @@ static int beamed(Auto *x, const SynthTask *t, int placement, int whole)
 static int place(Auto *x, int placement)
 {
     const SchedAuto *a = x->a;
-    Schedule *where = sched_new("", a->ranks, a->stages, a->microbatches);
-    int *chunks = calloc((size_t)a->ranks, sizeof *chunks), st = SCHED_OK;
-    SchedGen g = {where, a->ranks, a->microbatches, a->microbatches, placement, chunks, x->e};
+    int *rank_of = malloc((size_t)a->stages * sizeof *rank_of), st = SCHED_OK;
     SynthTask t;
-    if (!where || !chunks) {
-        sched_free(where);
-        free(chunks);
+    if (!rank_of)
         return sched_nomem(x->e);
-    }
-    sched_gen_place(&g);
-    if (synth_task(&t, &x->g, a->ranks, a->microbatches, where->rank_of)) {
+    for (int s = 0; s < a->stages; s++)
+        rank_of[s] = sched_placed(placement, a->ranks, a->stages, s);
+    if (synth_task(&t, &x->g, a->ranks, a->microbatches, rank_of)) {
         costs_of(x, &t);
         limits_of(x, &t);
         synth_task_ready(&t);
@@ -274,8 +269,7 @@ static int place(Auto *x, int placement)
         st = sched_nomem(x->e);
     }
     synth_task_free(&t);
-    sched_free(where);
-    free(chunks);
+    free(rank_of);
     return st;
 }
 

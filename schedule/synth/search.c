@@ -225,7 +225,7 @@ static int replay(Search *x, const Schedule *const *seed, int seeds, int64_t lef
     return 1;
 }
 
-int synth_search(const SynthTask *t, const SynthAsk *ask, SynthScore *score, SchedRow *rows)
+int synth_search(const SynthTask *t, const SynthAsk *ask, SchedRow *rows)
 {
     int m = t->microbatches, good = 1, found = 0, at = 0;
     const int64_t third = ask->work / 3;
@@ -249,7 +249,7 @@ int synth_search(const SynthTask *t, const SynthAsk *ask, SynthScore *score, Sch
     if (list.n > 0 && good)
         good = walk(&x, &list.policy[at], &list.score[at], x.left);
     if (list.n > 0 && good)
-        found = synth_run(t, &list.policy[at], NULL, score, rows);
+        found = synth_run(t, &list.policy[at], NULL, &list.score[at], rows);
     for (int i = 0; i < STARTS; i++)
         policy_free(&list.policy[i]);
     return found;

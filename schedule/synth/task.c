@@ -54,4 +54,4 @@ void synth_task_ready(SynthTask *t)
     }
 }
 
-void synth_task_free(SynthTask *t) { sched_room_free(&t->room); }
+void synth_task_free(SynthTask *t) { pool_free(&t->room); }

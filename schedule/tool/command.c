@@ -48,7 +48,6 @@ static int set_costs(const SchedOptions *o, int stages, int microbatches, SchedC
 {
     sched_costs_default(c);
     c->overlap = o->overlap;
-    c->buffers = o->buffers;
     if (!o->costs)
         return SCHED_OK;
     if (strchr(o->costs, '=') && access(o->costs, R_OK) != 0)
@@ -142,7 +141,6 @@ static int choose(const SchedOptions *o, Schedule **out, SchedError *e)
                    .chunks = o->chunks,
                    .span = o->span,
                    .work = SCHED_AUTO_WORK};
-    c.buffers = -1; /* rows of computations */
     if (!st)
         st = chunk_bytes(&c, stages, &room, o->ranks, o->chunks, e);
     if (room && o->chunks) {
@@ -222,31 +220,21 @@ static int recompute(Schedule *s, const char *what, SchedError *e)
     return st;
 }
 
-/* By the costs that a simulation has. */
-static int offload(const SchedOptions *o, Schedule *s, const SchedGraph *g, SchedError *e)
+static int offload(const SchedOptions *o, Schedule *s, const SchedGraph *g, const SchedCosts *c,
+                   SchedError *e)
 {
-    SchedCosts c;
-    SchedOffload how = {.stage_time = NULL};
-    int st = set_costs(o, s->stages, s->microbatches, &c, e),
-        *most = malloc((size_t)s->ranks * sizeof *most);
-    if (!st && !most)
-        st = sched_nomem(e);
-    for (int r = 0; !st && r < s->ranks; r++)
+    int *most = malloc((size_t)s->ranks * sizeof *most);
+    if (!most)
+        return sched_nomem(e);
+    for (int r = 0; r < s->ranks; r++)
         most[r] = o->add.offload;
-    if (!st && s->stages > c.stages)
-        st = sched_costs_stages(&c, s->stages, e);
-    memcpy(how.time, c.time, sizeof how.time);
-    how.stage_time = c.stage_time;
-    how.latency = c.latency;
-    how.most = most;
-    if (!st)
-        st = sched_offload_graph(s, g, &how, NULL, e);
-    sched_costs_free(&c);
+    int st = sched_offload_graph(s, g, &(SchedOffload){.costs = c, .most = most}, NULL, e);
     free(most);
     return st;
 }
 
-static int run_passes(const SchedOptions *o, Schedule *s, const SchedGraph *g, SchedError *e)
+static int run_passes(const SchedOptions *o, Schedule *s, const SchedGraph *g, const SchedCosts *c,
+                      SchedError *e)
 {
     int lower = o->add.lower || ((o->add.defer || o->add.budget) && !o->add.comms && !s->complete),
         st = sched_validate(s, e);
@@ -272,9 +260,7 @@ static int run_passes(const SchedOptions *o, Schedule *s, const SchedGraph *g, S
     if (!st && o->add.budget)
         st = sched_budget(s, o->add.budget, e);
     if (!st && o->add.offload)
-        st = offload(o, s, g, e);
-    if (!st && (lower || o->add.comms) && sched_has_type(s, SA_OFFLOAD))
-        st = sched_wait_offload(s, e);
+        st = offload(o, s, g, c, e);
     return st;
 }
 
@@ -288,8 +274,6 @@ static int run_verify(const SchedOptions *o, const Schedule *s, const SchedGraph
         if (!(c = sched_clone(s)))
             return sched_nomem(e);
         st = sched_comms_graph(c, g, e);
-        if (!st && sched_has_type(c, SA_OFFLOAD))
-            st = sched_wait_offload(c, e);
         s = c;
     }
     if (!st)
@@ -360,11 +344,7 @@ static int draw(const SchedOptions *o, const Schedule *s, const SchedSim *sim)
 static int draw_measured(const SchedOptions *o, SchedError *e)
 {
     SchedMeasured m;
-    if (o->ranks || o->stages || o->microbatches || o->placement != SCHED_PLACE_DEFAULT ||
-        o->add.merge || o->add.recompute || o->add.comms || o->add.lower || o->add.defer ||
-        o->add.unshard || o->add.budget || o->add.deferred_reduce || o->add.offload || o->n_edge ||
-        o->csv || o->costs || o->overlap >= 0 || o->verify || o->buffers >= 0 || o->simulate ||
-        o->trace || o->chunks || o->span)
+    if (o->others)
         return sched_usage(
             "%s is a run's trace: it can be drawn, by --svg and --grid, nothing else", o->name);
     if (!o->svg && !o->grid)
@@ -377,70 +357,54 @@ static int draw_measured(const SchedOptions *o, SchedError *e)
     return st;
 }
 
-/* Simulates if anything needs it.  With buffers the messages must be in the rows. */
-static int run_simulation(const SchedOptions *o, Schedule *s, const SchedGraph *g, SchedError *e)
+static int run_simulation(const SchedOptions *o, const Schedule *s, const SchedGraph *g,
+                          SchedCosts *c, SchedError *e)
 {
-    SchedCosts c;
     SchedSim sim;
-    double *room = NULL;
-    int st = set_costs(o, s->stages, s->microbatches, &c, e);
+    double *room;
+    int st = chunk_bytes(c, s->stages, &room, s->ranks, 0, e);
+    c->edge = g->edge;
+    c->n_edge = g->n;
     if (!st)
-        st = chunk_bytes(&c, s->stages, &room, s->ranks, 0, e);
-    if (!st && o->buffers >= 0 && !s->complete)
-        st = sched_comms_graph(s, g, e);
-    c.edge = g->edge;
-    c.n_edge = g->n;
-    if (!st)
-        st = sched_simulate(s, &c, &sim, e);
+        st = sched_simulate(s, c, &sim, e);
     if (!st && o->simulate)
-        print_simulation(s, &sim, &c);
-    sched_costs_free(&c);
+        print_simulation(s, &sim, c);
     free(room);
     if (st)
         return fail(e);
     st = draw(o, s, &sim);
-    sched_sim_free(&sim, s->ranks);
+    sched_sim_free(&sim);
     return st;
 }
 
 /* What is wrong with --costs is said whether or not anything asks for them. */
-static int check_costs(const SchedOptions *o, const Schedule *s, SchedError *e)
-{
-    SchedCosts c;
-    int st = set_costs(o, s->stages, s->microbatches, &c, e);
-    sched_costs_free(&c);
-    return st;
-}
-
 static int run(const SchedOptions *o, Schedule *s, SchedError *e)
 {
     SchedGraph g;
+    SchedCosts c;
     FileWhole out;
     int st = make_graph(o, s, &g, e),
         asked = o->csv || o->simulate || o->verify || o->grid || o->svg || o->trace;
     if (st)
         return fail(e);
-    if ((st = check_costs(o, s, e))) {
-        st = fail(e);
-        goto done;
-    }
     for (int i = 0; s->infer && i < g.n; i++)
         g.edge[i].gradient = 0;
-    if ((st = run_passes(o, s, &g, e)) || (o->verify && (st = run_verify(o, s, &g, e)))) {
+    st = set_costs(o, s->stages, s->microbatches, &c, e);
+    if (!st)
+        st = run_passes(o, s, &g, &c, e);
+    if (!st && o->verify)
+        st = run_verify(o, s, &g, e);
+    if (st)
         st = fail(e);
-        goto done;
-    }
-    if (o->csv || !asked) {
+    if (!st && (o->csv || !asked)) {
         if (file_begin(&out, o->csv ? o->csv : "-"))
             sched_write(s, out.f);
-        if (!out.f || file_end(&out)) {
+        if (!out.f || file_end(&out))
             st = cannot_write(&out);
-            goto done;
-        }
     }
-    if (o->simulate || o->grid || o->svg || o->trace)
-        st = run_simulation(o, s, &g, e);
-done:
+    if (!st && (o->simulate || o->grid || o->svg || o->trace))
+        st = run_simulation(o, s, &g, &c, e);
+    sched_costs_free(&c);
     sched_graph_free(&g);
     return st;
 }

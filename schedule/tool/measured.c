@@ -179,43 +179,33 @@ static int fill(const Events *ev, const Step *step, SchedMeasured *m, SchedError
 {
     Schedule *s = m->s;
     SchedSim *sim = &m->sim;
-    size_t ranks = (size_t)s->ranks;
-    m->bytes = calloc(ranks, sizeof *m->bytes);
-    m->planned = calloc(ranks, sizeof *m->planned);
-    m->always = calloc(ranks, sizeof *m->always);
-    if (!m->bytes || !m->planned || !m->always)
+    const size_t ranks = (size_t)s->ranks;
+    for (int i = 0; i < ev->n; i++)
+        if (ev->at[i].step == step->step && rank_of(ev, &ev->at[i]) < s->ranks)
+            sched_push(&s->row[rank_of(ev, &ev->at[i])], ev->at[i].a);
+    if (sched_rows_ok(s, e) || !sched_sim_open(s, sim))
         return sched_nomem(e);
-    for (int pass = 0; pass < 2; pass++) {
-        if (pass && !sched_sim_open(s, sim))
-            return sched_nomem(e);
-        for (int r = 0; r < s->ranks && pass; r++) {
-            size_t n = (size_t)s->row[r].n + 1;
-            s->row[r].n = 0;
-            m->bytes[r] = calloc(n, sizeof **m->bytes);
-            m->planned[r] = r < ev->plans ? ev->memory[r].planned : -1;
-            m->always[r] = r < ev->plans ? ev->memory[r].always : -1;
-            if (!m->bytes[r])
-                return sched_nomem(e);
-        }
-        for (int i = 0; i < ev->n; i++) {
-            const Event *v = &ev->at[i];
-            int r = rank_of(ev, v);
-            if (v->step != step->step || r >= s->ranks)
-                continue;
-            if (pass) {
-                sim->start[r][s->row[r].n] = v->start - step->start;
-                sim->end[r][s->row[r].n] = v->end - step->start;
-                m->bytes[r][s->row[r].n] = v->bytes;
-                sim->busy[r] += sched_is_compute(v->a.type) ? v->end - v->start : 0;
-                sim->makespan = fmax(sim->makespan, v->end - step->start);
-                s->row[r].a[s->row[r].n++] = v->a;
-            } else {
-                sched_push(&s->row[r], v->a);
-            }
-        }
-        int st = sched_rows_ok(s, e);
-        if (st)
-            return st;
+    m->bytes = sched_room(&sim->room, ranks, sizeof *m->bytes);
+    m->planned = sched_room_unknown(&sim->room, ranks);
+    m->always = sched_room_unknown(&sim->room, ranks);
+    int *n = sched_room(&sim->room, ranks, sizeof *n); /* actions so far */
+    for (int r = 0; r < s->ranks && !sim->room.lost; r++) {
+        m->bytes[r] = sched_room(&sim->room, (size_t)s->row[r].n, sizeof **m->bytes);
+        if (r < ev->plans)
+            m->planned[r] = ev->memory[r].planned, m->always[r] = ev->memory[r].always;
+    }
+    if (sim->room.lost)
+        return sched_nomem(e);
+    for (int i = 0; i < ev->n; i++) {
+        const Event *v = &ev->at[i];
+        const int r = rank_of(ev, v);
+        if (v->step != step->step || r >= s->ranks)
+            continue;
+        sim->start[r][n[r]] = v->start - step->start;
+        sim->end[r][n[r]] = v->end - step->start;
+        m->bytes[r][n[r]++] = v->bytes;
+        sim->busy[r] += sched_is_compute(v->a.type) ? v->end - v->start : 0;
+        sim->makespan = fmax(sim->makespan, v->end - step->start);
     }
     s->complete = sched_has_type(s, SA_SEND_F) || sched_has_type(s, SA_SEND_B);
     s->infer = !sched_has_type(s, SA_B) && !sched_has_type(s, SA_I);
@@ -256,17 +246,9 @@ int sched_measured(const char *path, SchedMeasured *m, SchedError *e)
 
 void sched_measured_free(SchedMeasured *m)
 {
-    for (int r = 0; m->s && m->bytes && r < m->s->ranks; r++)
-        free(m->bytes[r]);
-    free(m->bytes);
-    free(m->planned);
-    free(m->always);
-    m->bytes = NULL;
-    m->planned = m->always = NULL;
-    if (m->s)
-        sched_sim_free(&m->sim, m->s->ranks);
+    sched_sim_free(&m->sim);
     sched_free(m->s);
-    m->s = NULL;
+    *m = (SchedMeasured){.s = NULL};
 }
 
 /* The same rows, by the means of all steps of the trace. */

@@ -231,6 +231,8 @@ int sched_options(SchedOptions *o, int argc, char **argv)
             o->name = r.value;
         else if ((st = set_option(o, &option[k], r.value)))
             return st;
+        o->others += k != OPTION_OPERAND && strcmp(option[k].is.name, "svg") &&
+                     strcmp(option[k].is.name, "grid");
     }
     if (!o->rows.n != !o->rows.batch || (!o->rows.n && (o->rows.by_length || o->rows.shuffle)))
         return sched_usage("%s", "--lengths and --batch go together, --by-length and --shuffle "

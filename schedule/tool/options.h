@@ -18,6 +18,7 @@ typedef struct SchedOptions {
     int simulate, verify, grid, buffers; /* buffers -1: not given */
     double overlap;
     SchedRows rows;
+    int others; /* options that are given beside --svg and --grid */
     SchedEdge *edge;
     int n_edge;
 } SchedOptions;

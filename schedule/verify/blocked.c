@@ -2,9 +2,8 @@
  * blocked.c - the report of a schedule that deadlocks.
  *
  * In: a run of verify.c that cannot go on.  Out: the cycle of waits (or the rank that waits for
- * something that never comes), and the shortest state in which that is so: of every rank only what
- * the blocked ranks needed to get there. A blocked rank waits for exactly one other, so the waits
- * are a function, and its shortest cycle is the reason.
+ * something that never comes), and how far the ranks came.  A blocked rank waits for exactly one
+ * other, so the waits are a function, and its shortest cycle is the reason.
  */
 #include "verify.h"
 
@@ -18,14 +17,12 @@ enum { MAX_SHOWN = 12, NEVER = -1, FINISHED = -2 };
 typedef struct {
     Verify *v;
     int *waits;          /* per rank: the rank it waits for, NEVER or FINISHED */
-    int *need, *scanned; /* per rank: length of the prefix in the shortest state */
+    int *mark;           /* per rank: from where find_cycle() came to it */
     int *shown, n_shown;
     int32_t *send_at, *recv_at; /* per message: its index in the sender's, the receiver's row; -1 */
-    int32_t *by_seq;            /* per message sent, by lane and number: recv_at of it */
-    int *first;                 /* per lane: where its part of by_seq begins */
     char text[sizeof((SchedError *)0)->text];
     size_t n;
-    SchedRoom room;
+    Pool room;
 } Blocked;
 
 static void say(Blocked *b, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
@@ -58,35 +55,25 @@ static int other_end(const Blocked *b, const SchedAction *a)
 static int locate(Blocked *b)
 {
     const Verify *v = b->v;
-    size_t n = sched_graph_messages(v->g, v->s->microbatches),
-           lanes = (size_t)sched_graph_lanes(v->g) + 2, ranks = (size_t)v->s->ranks;
+    size_t n = sched_graph_messages(v->g, v->s->microbatches), ranks = (size_t)v->s->ranks;
     b->send_at = sched_room(&b->room, n, sizeof *b->send_at);
     b->recv_at = sched_room(&b->room, n, sizeof *b->recv_at);
-    b->by_seq = sched_room(&b->room, n, sizeof *b->by_seq);
-    b->first = sched_room(&b->room, lanes, sizeof *b->first);
     b->waits = sched_room(&b->room, ranks, sizeof *b->waits);
-    b->need = sched_room(&b->room, ranks, sizeof *b->need);
-    b->scanned = sched_room(&b->room, ranks, sizeof *b->scanned);
+    b->mark = sched_room(&b->room, ranks, sizeof *b->mark);
     b->shown = sched_room(&b->room, ranks, sizeof *b->shown);
     if (b->room.lost)
         return sched_nomem(v->e);
     for (size_t m = 0; m < n; m++)
         b->send_at[m] = b->recv_at[m] = -1;
-    for (int c = 0; c + 1 < sched_graph_lanes(v->g); c++)
-        b->first[c + 1] = b->first[c] + v->sent[c];
-    for (int pass = 0; pass < 2; pass++)
-        for (int r = 0; r < v->s->ranks; r++)
-            for (int i = 0; i < v->s->row[r].n; i++) {
-                const SchedAction *a = &v->s->row[r].a[i];
-                int lane;
-                if (!sched_receives(a->type) && !sched_sends(a->type))
-                    continue;
-                int64_t m = verify_message(v, a, &lane);
-                if (pass == 0)
-                    *(sched_receives(a->type) ? &b->recv_at[m] : &b->send_at[m]) = i;
-                else if (sched_sends(a->type) && v->seq[m] >= 0)
-                    b->by_seq[b->first[lane] + v->seq[m]] = b->recv_at[m];
-            }
+    for (int r = 0; r < v->s->ranks; r++)
+        for (int i = 0; i < v->s->row[r].n; i++) {
+            const SchedAction *a = &v->s->row[r].a[i];
+            int lane;
+            if (sched_receives(a->type))
+                b->recv_at[verify_message(v, a, &lane)] = i;
+            else if (sched_sends(a->type))
+                b->send_at[verify_message(v, a, &lane)] = i;
+        }
     return SCHED_OK;
 }
 
@@ -137,7 +124,7 @@ static int awaited(const Blocked *b, int r)
  */
 static void find_cycle(Blocked *b)
 {
-    int ranks = b->v->s->ranks, best = ranks + 1, *mark = b->scanned;
+    int ranks = b->v->s->ranks, best = ranks + 1, *mark = b->mark;
     for (int r = 0; r < ranks; r++)
         mark[r] = -1;
     for (int r = 0; r < ranks; r++) {
@@ -167,35 +154,6 @@ static void find_cycle(Blocked *b)
             b->shown[b->n_shown++] = r;
 }
 
-/* What must have been executed for the prefix need[r] of each shown rank: the other ends of its
- * messages. */
-static void shorten(Blocked *b)
-{
-    const Verify *v = b->v;
-    int moved = 1;
-    for (int r = 0; r < v->s->ranks; r++)
-        b->need[r] = b->scanned[r] = 0;
-    for (int i = 0; i < b->n_shown; i++)
-        b->need[b->shown[i]] = v->turn.cursor[b->shown[i]];
-    while (moved) {
-        moved = 0;
-        for (int r = 0; r < v->s->ranks; r++)
-            for (; b->scanned[r] < b->need[r]; moved = 1) {
-                const SchedAction *a = &v->s->row[r].a[b->scanned[r]++];
-                if (!sched_has_peer(a->type))
-                    continue;
-                int q = v->s->rank_of[a->peer], at = other_end(b, a) + 1;
-                if (sched_sends(a->type) && v->buffers > 0) {
-                    /* The message whose buffer this one took. */
-                    int lane, old = v->seq[verify_message(v, a, &lane)] - v->buffers;
-                    at = old < 0 ? 0 : b->by_seq[b->first[lane] + old] + 1;
-                }
-                if (at <= v->turn.cursor[q] && at > b->need[q])
-                    b->need[q] = at;
-            }
-    }
-}
-
 static void say_action(Blocked *b, int r, int i)
 {
     char text[64];
@@ -206,11 +164,11 @@ static void say_action(Blocked *b, int r, int i)
 static void say_rank(Blocked *b, int r)
 {
     const SchedRow *row = &b->v->s->row[r];
-    int at = b->need[r], blocked = at == b->v->turn.cursor[r] && at<row->n, first = at> 4 ? at - 4 : 0;
+    int at = b->v->turn.cursor[r], first = at > 4 ? at - 4 : 0;
     say(b, "\n  rank %-3d |%s", r, first > 0 ? " .." : "");
     for (int i = first; i < at; i++)
         say_action(b, r, i);
-    say(b, blocked ? " | ->" : " |   ");
+    say(b, at < row->n ? " | ->" : " |   ");
     for (int i = at; i < row->n && i < at + 3; i++)
         say_action(b, r, i);
     say(b, "%s", at + 3 < row->n ? " .." : "");
@@ -263,7 +221,7 @@ static int report(Blocked *b)
     }
     for (int i = 0; i < b->n_shown && i < MAX_SHOWN; i++)
         say_reason(b, b->shown[i]);
-    say(b, "\n the shortest way there (done | next):");
+    say(b, "\n the ranks there (done | next):");
     if (v->s->ranks <= MAX_SHOWN)
         for (int r = 0; r < v->s->ranks; r++)
             say_rank(b, r);
@@ -285,10 +243,9 @@ int sched_blocked(Verify *v)
         for (int r = 0; r < v->s->ranks; r++)
             b->waits[r] = awaited(b, r);
         find_cycle(b);
-        shorten(b);
         st = report(b);
     }
-    sched_room_free(&b->room);
+    pool_free(&b->room);
     free(b);
     return st;
 }

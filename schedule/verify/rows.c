@@ -193,7 +193,7 @@ static int check_row(const Check *c, int r, SchedError *e)
 
 int sched_check_rows(const Schedule *s, const SchedGraph *g, SchedError *e)
 {
-    SchedRoom room = {0};
+    Pool room = {0};
     const size_t stages = (size_t)s->stages;
     Check c = {s,
                g,
@@ -214,6 +214,6 @@ int sched_check_rows(const Schedule *s, const SchedGraph *g, SchedError *e)
         if ((c.stage[k] & (REDUCED | REDUCE_WAITED)) == REDUCED)
             st = sched_fail(e, SCHED_EREFUSED, s->rank_of[k], -1,
                             "rank %d: %dREDUCE_GRAD has no WAIT_REDUCE_GRAD", s->rank_of[k], k);
-    sched_room_free(&room);
+    pool_free(&room);
     return st;
 }

@@ -148,7 +148,7 @@ int sched_verify_graph(const Schedule *s, const SchedGraph *g, int buffers, Sche
         st = run(&v);
     if (!st)
         st = check_received(&v);
-    sched_room_free(&v.room);
+    pool_free(&v.room);
     return st;
 }
 

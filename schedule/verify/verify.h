@@ -15,7 +15,7 @@ typedef struct Verify {
     int32_t *seq;              /* per message: its number on its lane, -1 = not sent */
     int *begun, *members;      /* per stage group: reductions begun, members that have one */
     SchedTurns turn;
-    SchedRoom room;
+    Pool room;
     SchedError *e;
 } Verify;
 

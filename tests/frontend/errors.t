@@ -88,7 +88,7 @@ echo "in the way" >file
 printf '\x08\x08\x08\x04\x10\x07\x4a\xff\xff\xff\xff\x0f' >short.pb
 printf '0F0,0RECV_B0,0SEND_F0,0B0\n1RECV_F0,1F0,1B0,1SEND_B0\n' >cross.csv
 echo '0F0,2BW0,0B0' >cell.csv
-printf '0F0,0OFFLOAD0,,0FETCH0,0B0\n,1F0,1B0,,\n' >offload.csv
+printf '0F0,0OFFLOAD0,,0WAIT_OFFLOAD0,0FETCH0,0B0\n,1F0,1B0,,\n' >offload.csv
 printf '0F0,,,0B0\n,1F0,1B0,\n' >good.csv
 printf '0F0,0F1,0F2,0F3,0B0,0B1,0B2\n,1F0,1F1,1F2,1F3,1B0,1B1,1B2,1B3\n' >missing.csv
 printf '0F0,1F0,1B0,0B0\n' >one.csv

@@ -199,22 +199,22 @@ static void lower(const Schedule *s, int how)
     static const char *const windows[] = {NULL, "1", "2:1", "auto"};
     SchedError e;
     Schedule *c = sched_clone(s);
-    SchedOffload offload = {.time = {1}};
+    SchedCosts costs;
+    SchedOffload offload = {.costs = &costs};
+    sched_costs_default(&costs);
     SchedNeeds needs = {.unshard = windows[how & 3], .defer = how >> 2 & 1, .send_budget = how >> 3 & 3,
                         .deferred_reduce = how >> 5 & 1, .buffers = how >> 6 & 1,
                         .offload = how & 128 ? &offload : NULL};
     if (c && !sched_lower_for(c, &needs, &e)) {
-        SchedCosts costs;
         SchedSim sim;
-        sched_costs_default(&costs);
         if (!sched_simulate(c, &costs, &sim, &e)) {
             sched_draw_svg(c, &sim, nowhere);
             sched_draw_trace(c, &sim, nowhere);
-            sched_sim_free(&sim, c->ranks);
+            sched_sim_free(&sim);
         }
-        sched_costs_free(&costs);
         same_text(c);
     }
+    sched_costs_free(&costs);
     sched_free(c);
 }
 

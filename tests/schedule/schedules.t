@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Every schedule trains, over any number of ranks, with skips, shared parameters and uneven chunks, to the bits of gpipe on one
 # rank after two steps of Adam (LoopedBFS visits microbatches in another order: compared with PyTorch's numbers instead).  Live
-# microbatches never exceed the closed form.  Recompute, --until, --trace and the last partial step too.
+# microbatches are as many as planned.  Recompute, --until, --trace and the last partial step too.
 . "$(dirname "$0")/../lib.sh"
 
 schedules="gpipe 1f1b interleaved1f1b loopedbfs interleavedzerobubble zbvzerobubble dualpipev zb-h1 zb-h2 gis-h"
@@ -38,9 +38,9 @@ run() {
 
 same() { "$compare" same "$1/grads" "$2/grads" && "$compare" same "$1/checkpoint/step_2" "$2/checkpoint/step_2" && cmp "$1/out.npy" "$2/out.npy"; }
 
-# What the executor counted, the plan and the closed form: `rank R live microbatches: N at most, the schedule's closed form is K`
+# What the executor counted and the plan: `rank R live microbatches: N at most`
 live() {
-    awk '/live microbatches:/ { n++; if (/closed form/ && $5 + 0 > $NF + 0) bad = 1; ran[$2] = $5 }
+    awk '/live microbatches:/ { n++; ran[$2] = $5 }
          /memory:/ { for (i = 1; i <= NF; i++) if ($i == "microbatches") plan[$2] = $(i + 1) }
          END { for (r in ran) bad += ran[r] != plan[r]; exit bad || n == 0 }' "$1"
 }

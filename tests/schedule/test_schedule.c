@@ -5,6 +5,7 @@
  * hand-made schedules.
  */
 #include "lock_steps.h"
+#include "passes.h"
 #include "schedule/tool/tool.h"
 #include "tap.h"
 
@@ -138,8 +139,7 @@ static void fingerprints(void)
         Schedule *s = gen(row[i].name, row[i].p, row[i].v, row[i].m), *c = sched_clone(s);
         ok(is(s, row[i].compute), "%s %d %d %d: compute", row[i].name, row[i].p, row[i].v,
            row[i].m);
-        ok(!sched_comms(c, NULL, 0, NULL, 0, &err) && is(c, row[i].comms), "%s: with send/recv",
-           row[i].name);
+        ok(!with_comms(c, NULL, 0, &err) && is(c, row[i].comms), "%s: with send/recv", row[i].name);
         ok(lock_steps(c, &err) == row[i].steps, "%s: %d lock-steps", row[i].name, row[i].steps);
         ok(!sched_lower(s, 3, &err) && (!row[i].lowered || is(s, row[i].lowered)), "%s: lowered",
            row[i].name);
@@ -171,9 +171,8 @@ static void residency(void)
     for (size_t i = 0; i < sizeof row / sizeof row[0]; i++) {
         Schedule *s = gen(row[i].name, row[i].p, row[i].v, row[i].m);
         ok(!sched_unshard(s, row[i].unshard, &err) &&
-               !sched_reduce_grad(s, row[i].deferred, &err) &&
-               !sched_comms(s, NULL, 0, NULL, 0, &err) && !sched_wait_send(s, &err) &&
-               is(s, row[i].lowered),
+               !sched_reduce_grad(s, row[i].deferred, &err) && !with_comms(s, NULL, 0, &err) &&
+               !with_waits(s, &err) && is(s, row[i].lowered),
            "%s, a window of %s%s: PyTorch's rows", row[i].name, row[i].unshard,
            row[i].deferred ? ", deferred" : "");
         sched_free(s);
@@ -298,27 +297,25 @@ static void aligned_forwards(void)
     }
 }
 
-/* Rank 0 of PipeOffload's figures (2503.01328), 4 ranks, 2 chunks, 8 microbatches: F, I and W are a
-   cell each, numbered by their microbatch.  In GIS-H the figure has the second pair of forwards two
-   cells later, just before their use, which changes nothing after them. */
+/* Rank 0 of PipeOffload's figures (2503.01328), 4 ranks, 2 chunks, 8 microbatches: F, I and W,
+   numbered by their microbatch, without idle cells.  In GIS-H the figure has the second pair of
+   forwards two cells later, just before their use, which changes nothing after them. */
 static void pipeoffload(void)
 {
     static const struct {
         const char *name, *row;
     } want[] = {
-        {"gis", "1 2 3 4 1 2 3 4 _ _ _ 1 1 5 2 2 6 3 3 7 4 4 8 1 1 5 2 2 6 3 3 7 4 4 8 5 5 _ 6 6 _ "
-                "7 7 _ 8 8 5 5 6 6 7 7 8 8 "},
-        {"gis-h",
-         "1 2 _ _ 1 2 3 4 _ _ _ 1 1 _ 3 2 2 4 1 1 5 2 2 6 3 3 5 4 4 6 3 3 7 4 4 8 5 5 7 6 6 "
-         "8 5 5 6 6 _ 7 7 _ 8 8 7 7 8 8 "},
+        {"gis", "1 2 3 4 1 2 3 4 1 1 5 2 2 6 3 3 7 4 4 8 1 1 5 2 2 6 3 3 7 4 4 8 5 5 6 6 "
+                "7 7 8 8 5 5 6 6 7 7 8 8 "},
+        {"gis-h", "1 2 1 2 3 4 1 1 3 2 2 4 1 1 5 2 2 6 3 3 5 4 4 6 3 3 7 4 4 8 5 5 7 6 6 "
+                  "8 5 5 6 6 7 7 8 8 7 7 8 8 "},
     };
     for (size_t i = 0; i < 2; i++) {
         Schedule *s = gen(want[i].name, 4, 2, 8);
         char got[200] = "";
         for (int k = 0, at = 0; k < s->row[0].n; k++) {
             const SchedAction *a = &s->row[0].a[k];
-            at += snprintf(got + at, sizeof got - (size_t)at, a->type ? "%d " : "_ ",
-                           a->microbatch + 1);
+            at += snprintf(got + at, sizeof got - (size_t)at, "%d ", a->microbatch + 1);
         }
         ok(!strcmp(got, want[i].row), "%s: rank 0 is the paper's", want[i].name);
         sched_free(s);
@@ -336,42 +333,25 @@ static void pipeoffload(void)
     sched_free(s), sched_free(t);
 }
 
-/* Rows that do not say when a slot is free, and a stash that would come back before it has left. */
+/* A stash that would come back before it has left, and copies that are made. */
 static void copies(void)
 {
-    static const struct {
-        const char *rows, *want;
-    } row[] = {
-        {"0F0,0OFFLOAD0,0F1,0F2,0B1,0B2,0FETCH0,0B0",
-         "0F0,0OFFLOAD0,0F1,0WAIT_OFFLOAD0,0F2,0B1,0B2,0FETCH0,0B0"},
-        {"0F0,0OFFLOAD0,0F1,0FETCH0,0B1,0B0", "0F0,0OFFLOAD0,0F1,0WAIT_OFFLOAD0,0FETCH0,0B1,0B0"},
-        {"0F0,0OFFLOAD0,0F1,0OFFLOAD1,0WAIT_OFFLOAD1,0FETCH1,0B1,0FETCH0,0B0",
-         "0F0,0OFFLOAD0,0F1,0OFFLOAD1,0WAIT_OFFLOAD1,0FETCH1,0WAIT_OFFLOAD0,0B1,0FETCH0,0B0"},
-    };
-    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
-        Schedule *s = parse(row[i].rows);
-        ok(s && !sched_wait_offload(s, &err) && rows_are(s, row[i].want), "waits for: %s",
-           row[i].rows);
-        ok(!sched_wait_offload(s, &err) && rows_are(s, row[i].want) &&
-               !sched_verify(s, NULL, 0, NULL, 0, 0, &err),
-           "they are not waited for twice");
-        sched_free(s);
-    }
-    Schedule *s = parse(row[1].rows);
+    Schedule *s = parse("0F0,0OFFLOAD0,0F1,0FETCH0,0B1,0B0");
     ok(s && sched_verify(s, NULL, 0, NULL, 0, 0, &err) == SCHED_EREFUSED &&
            strstr(err.text, "still on its way"),
        "a stash is not fetched before all of it has left");
-    SchedOffload how = {.time = {[SA_F] = 1, [SA_B] = 2}};
-    ok(sched_offload(s, &how, NULL, &err) == SCHED_EREFUSED && strstr(err.text, "OFFLOADs already"),
+    SchedCosts costs;
+    sched_costs_default(&costs);
+    ok(with_copies(s, &costs, NULL, &err) == SCHED_EREFUSED && strstr(err.text, "OFFLOADs already"),
        "nor are there copies of two minds");
     sched_free(s);
     /* A copy takes as long as two forwards.  Microbatch 0 leaves from 1 to 3 and comes back from 11
        to 13; 1 leaves from 3 to 5 and comes back from 9 to 11; 2 leaves from 5 to 7, and could
        begin to come back at 7 at the latest: there is no computation in between. */
-    how = (SchedOffload){.time = {[SA_F] = 1, [SA_B] = 2, [SA_OFFLOAD] = 2, [SA_FETCH] = 2}};
+    costs.time[SA_OFFLOAD] = costs.time[SA_FETCH] = 2;
     int moved = -1;
     s = parse("0F0,0F1,0F2,0F3,0F4,0B4,0B3,0B2,0B1,0B0\n");
-    ok(s && !sched_offload(s, &how, &moved, &err) && moved == 2 &&
+    ok(s && !with_copies(s, &costs, &moved, &err) && moved == 2 &&
            rows_are(s, "0F0,0OFFLOAD0,0F1,0F2,0OFFLOAD1,0WAIT_OFFLOAD0,0F3,0F4,0WAIT_OFFLOAD1,0B4,"
                        "0B3,0FETCH1,0B2,0FETCH0,0B1,0B0"),
        "copies take turns, each as late as its backward allows");
@@ -436,7 +416,7 @@ static void forwards(void)
         ok(!sched_validate(s, &err) && !sched_simulate(s, &c, &sim, &err) &&
                sim.makespan <= 16 * 2 + 3 * 2,
            "forward-only, placement %d: %g of 38", place[i], sim.makespan);
-        sched_sim_free(&sim, 4);
+        sched_sim_free(&sim);
         sched_free(s);
     }
 }
@@ -610,19 +590,19 @@ static void passes(void)
     /* A skip 0 -> 2 beside the chain, three ranks. */
     static const SchedEdge skip[] = {{0, 1, 1, 0, 0}, {0, 2, 1, 0, 0}, {1, 2, 1, 0, 0}};
     s = gen("gpipe", 3, 1, 1);
-    ok(!sched_comms(s, skip, 3, NULL, 0, &err) &&
+    ok(!with_comms(s, skip, 3, &err) &&
            rows_are(s, "0F0,0SEND_F0,0SEND_F0@2,0RECV_B0@2,0RECV_B0,0B0\n1RECV_F0,1F0,1SEND_F0,"
                        "1RECV_B0,1B0,1SEND_B0\n"
                        "2RECV_F0@0,2RECV_F0,2F0,2B0,2SEND_B0,2SEND_B0@0"),
        "a skip edge is marked by @peer");
-    ok(!sched_wait_send(s, &err) && !sched_verify(s, skip, 3, NULL, 0, 0, &err) &&
+    ok(!with_waits(s, &err) && !sched_verify(s, skip, 3, NULL, 0, 0, &err) &&
            !sched_verify(s, NULL, 0, NULL, 0, 0, &err),
        "and verifies, edges given or read off");
     ok(sched_verify(s, skip, 1, NULL, 0, 0, &err) == SCHED_EREFUSED,
        "not for a model without that edge: %s", err.text);
     sched_free(s);
     s = gen("gpipe", 3, 1, 2);
-    ok(sched_comms(s, (const SchedEdge[]){{2, 0, 1, 0, 0}}, 1, NULL, 0, &err) == SCHED_EREFUSED,
+    ok(with_comms(s, (const SchedEdge[]){{2, 0, 1, 0, 0}}, 1, &err) == SCHED_EREFUSED,
        "an edge backwards");
     sched_free(s);
 }

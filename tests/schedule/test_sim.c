@@ -2,6 +2,7 @@
  * test_sim.c - the simulator against closed forms (SCHEDULES.md 4) and against published bubble
  * rates (2401.10241, 2405.15362).
  */
+#include "passes.h"
 #include "schedule/tool/tool.h"
 #include "schedule/simulate/trace.h"
 #include "schedule/synth/auto.h"
@@ -60,8 +61,8 @@ static void reductions(void)
                        ar[i][2], ar[i][3], with.makespan - without.makespan, late);
                 bad++;
             }
-            sched_sim_free(&with, P);
-            sched_sim_free(&without, P);
+            sched_sim_free(&with);
+            sched_sim_free(&without);
         }
     ok(bad == 0, "sums over replicas: what 1F1B does not hide of them");
 }
@@ -86,7 +87,7 @@ static void beside(void)
         c.stage_beside[1] = own[i];
         if (sched_simulate(s, &c, &sim, &err) || fabs(sim.makespan - want[i]) > 1e-9)
             printf("# AR %g, of it %g: %g, not %g\n", ar[i], own[i], sim.makespan, want[i]), bad++;
-        sched_sim_free(&sim, 1);
+        sched_sim_free(&sim);
         sched_costs_free(&c);
         sched_free(s);
     }
@@ -142,15 +143,14 @@ static void closed_forms(void)
                                    : i == 4 || i == 6 ? at_most(m * v, (v - 1) * k + p)
                                                       : 2 * p;
                         int exact = i < 4;
-                        if ((exact ? sim.peak[r] != want : sim.peak[r] > want) ||
-                            sched_peak_formula(name[i], p, p * v, m, r) != want) {
+                        if (exact ? sim.peak[r] != want : sim.peak[r] > want) {
                             printf("# %s p %d v %d m %d rank %d: peak %d, formula %d\n", name[i], p,
                                    v, m, r, sim.peak[r], want);
                             bad[7]++;
                         }
                     }
                     n++;
-                    sched_sim_free(&sim, p);
+                    sched_sim_free(&sim);
                 }
     for (int i = 0; i < 8; i++)
         ok(bad[i] == 0, "%s: closed form over the grid of (p, v, m)%s", name[i],
@@ -175,49 +175,41 @@ static void gis_forms(void)
                     }
                     bad += sim.makespan != 3 * m * v + 2 * (p - 1) + (p - g) * (v - 1);
                     for (int r = 0; r < p; r++)
-                        bad += sim.peak[r] != (v - 1) * g + p - r ||
-                               sched_peak_formula(name, p, p * v, m, r) != sim.peak[r];
-                    sched_sim_free(&sim, p);
+                        bad += sim.peak[r] != (v - 1) * g + p - r;
+                    sched_sim_free(&sim);
                 }
     ok(bad == 0 && n > 500, "gis: makespan and peaks over the grid of (p, v, g, m)");
 }
 
-/* A copy of every schedule with all copies for which there is time: computations begin when they
-   did, the rows verify, fewer microbatches are on the device. */
+/* Lowered rows, and the same with all copies for which there is time: computations begin when they
+   did, both verify, fewer microbatches are on the device. */
 static int offloads(const char *name, int p, int v, int m, const char *costs, int *moved, int *less)
 {
     Schedule *s, *c;
     SchedCosts cost;
     SchedSim before, after;
-    SchedOffload how = {.stage_time = NULL};
-    int count[8] = {0}, good = 1;
+    const SchedNeeds needs = {.offload = &(SchedOffload){.costs = &cost}};
     sched_costs_default(&cost);
     if (sched_generate(name, p, p * v, m, -1, &s, &err) || sched_costs_set(&cost, costs, &err) ||
         sched_costs_stages(&cost, p * v, &err))
         return 0;
-    memcpy(how.time, cost.time, sizeof how.time);
-    how.stage_time = cost.stage_time;
-    how.latency = cost.latency;
-    sched_drop_idle(s);
     c = sched_clone(s);
-    good = !sched_offload(c, &how, count, &err) && !sched_simulate(s, &cost, &before, &err) &&
-           !sched_simulate(c, &cost, &after, &err);
+    int good = !sched_lower_for(s, &(SchedNeeds){.buffers = 0}, &err) &&
+               !sched_lower_for(c, &needs, &err) && !sched_simulate(s, &cost, &before, &err) &&
+               !sched_simulate(c, &cost, &after, &err);
     for (int r = 0; good && r < p; r++) {
-        *moved += count[r];
         *less += before.peak[r] - after.peak[r];
         good &= after.peak[r] <= before.peak[r];
         for (int i = 0, k = 0; i < c->row[r].n; i++) {
             int type = c->row[r].a[i].type;
+            *moved += type == SA_OFFLOAD;
             if (type == SA_OFFLOAD || type == SA_FETCH || type == SA_WAIT_OFFLOAD)
                 continue;
             good &= fabs(after.start[r][i] - before.start[r][k]) < 1e-9 * after.makespan;
             k++;
         }
     }
-    SchedNeeds needs = {.offload = &how};
-    if (good && (sched_lower_for(s, &needs, &err) || sched_live_rank(s, 0) != after.peak[0]))
-        good = 0;
-    sched_sim_free(&before, p), sched_sim_free(&after, p);
+    sched_sim_free(&before), sched_sim_free(&after);
     sched_costs_free(&cost);
     sched_free(s), sched_free(c);
     return good;
@@ -251,10 +243,10 @@ static void offload_all(void)
     /* PipeOffload: about 4 chunks are enough, however many there are of them. */
     for (int v = 2; v <= 8; v += 2) {
         Schedule *s;
-        SchedOffload how = {.time = {[SA_F] = 1, [SA_I] = 1, [SA_W] = 1, [SA_OFFLOAD] = 1,
-                                     [SA_FETCH] = 1}};
+        SchedCosts cost;
+        sched_costs_default(&cost);
         sched_generate("gis-h", 4, 4 * v, 16, -1, &s, &err);
-        int before = sched_live_rank(s, 0), st = sched_offload(s, &how, NULL, &err);
+        int before = sched_live_rank(s, 0), st = with_copies(s, &cost, NULL, &err);
         ok(!st && before == 2 * (v - 1) + 4 && sched_live_rank(s, 0) <= 4,
            "gis-h with %d chunks a rank: %d alive, %d with copies", v, before,
            sched_live_rank(s, 0));
@@ -298,7 +290,7 @@ static void table(void)
         ok(sim.makespan == row[i].makespan && fabs(sim.bubble - row[i].bubble) < 5e-5 &&
                worst == row[i].peak,
            "%s: %g, %.4f, peak %d", row[i].name, sim.makespan, sim.bubble, worst);
-        sched_sim_free(&sim, 4);
+        sched_sim_free(&sim);
     }
     if (ok(simulate("zbvzerobubble", 4, 2, 8, "F=2,I=3,W=1,B=4", -1, 0, &sim),
            "zbv with unequal costs")) {
@@ -306,7 +298,7 @@ static void table(void)
         for (int r = 0; r < 4; r++)
             fine &= fabs(sim.rank_span[r] - sim.busy[r] - (12 - 3 * r)) < 1e-9;
         ok(fine, "it idles 12, 9, 6, 3 inside the ranks' windows");
-        sched_sim_free(&sim, 4);
+        sched_sim_free(&sim);
     }
     static const int zbv[][2] = {{4, 8}, {8, 16}};
     for (int i = 0; i < 2; i++)
@@ -314,7 +306,7 @@ static void table(void)
                zbv[i][0], zbv[i][1])) {
             ok(sim.span == 6 * zbv[i][1] && sim.bubble_span == 0, "zbv has no bubble: span %g",
                sim.span);
-            sched_sim_free(&sim, zbv[i][0]);
+            sched_sim_free(&sim);
         }
     /* of a forward and a backward at once the longer takes its time, the other so much of its */
     static const struct {
@@ -335,7 +327,7 @@ static void table(void)
             if (fabs(sim.makespan - pair[i].ends) > 1e-9 * pair[i].ends)
                 printf("# p %d m %d %g: %g, not %g\n", pair[i].p, pair[i].m, pair[i].both,
                        sim.makespan, pair[i].ends);
-            sched_sim_free(&sim, pair[i].p);
+            sched_sim_free(&sim);
         } else {
             bad++;
         }
@@ -388,7 +380,7 @@ static double rate_of(size_t i, int k)
         return 2;
     double rate = (sim.span - m * (measured[i].F + measured[i].B + measured[i].W)) / sim.span;
     rate = fabs(sim.bubble_span - rate) < 1e-9 ? rate : 2;
-    sched_sim_free(&sim, p);
+    sched_sim_free(&sim);
     return rate;
 }
 
@@ -468,7 +460,7 @@ static void few_microbatches(void)
         if (!good)
             printf("# p %d m %d: %g, %g: %.3f, measured %.3f\n", p, m, one.makespan, zb, said,
                    was);
-        sched_sim_free(&one, p);
+        sched_sim_free(&one);
     }
     ok(bad == 0, "fewer microbatches than ranks: the closed forms, and A100s' quotients to 5 %%");
 }
@@ -515,7 +507,7 @@ static void sequences(void)
            of[k].m, of[k].s, st ? -1 : sim.makespan, st ? -1 : sim.peak[0], st ? ": " : "",
            st ? err.text : "");
         if (!st)
-            sched_sim_free(&sim, of[k].p);
+            sched_sim_free(&sim);
         sched_costs_free(&c);
         sched_free(s);
         free(text);
@@ -539,39 +531,7 @@ static void by_hand(void)
     failed = sched_simulate(s, &c, &sim, &err);
     ok(!failed && sim.makespan == 1 + 12 + 1 + 2 + 14 + 2, "latency and bytes of an edge: %g",
        sim.makespan);
-    sched_sim_free(&sim, 2);
-    c.buffers = 0;
-    sched_comms(s, edge, 1, NULL, 0, &err);
-    failed = sched_simulate(s, &c, &sim, &err);
-    ok(!failed && sim.makespan == 1 + 12 + 1 + 2 + 14 + 2 && sim.end[0][1] == 13,
-       "a rendezvous keeps the sender as well");
-    sched_sim_free(&sim, 2);
-    sched_free(s);
-
-    /* Three forwards, a slow second stage: with one buffer the sender waits for its receives. */
-    double stage[2 * SA_TYPES];
-    for (int i = 0; i < 2 * SA_TYPES; i++)
-        stage[i] = -1;
-    stage[SA_TYPES + SA_F] = 10;
-    sched_costs_default(&c);
-    c.stage_time = stage;
-    c.stages = 2;
-    const char *slow =
-        "0F0,0SEND_F0,0F1,0SEND_F1,0F2,0SEND_F2\n1RECV_F0,1F0,1RECV_F1,1F1,1RECV_F2,1F2\n";
-    sched_parse(slow, strlen(slow), "slow", &s, &err);
-    for (int k = -1; k <= 2; k++) {
-        c.buffers = k;
-        int st = sched_simulate(s, &c, &sim, &err), last = 0;
-        for (int i = 0; i < s->row[0].n; i++)
-            if (s->row[0].a[i].type == SA_SEND_F)
-                last = i;
-        /* Rank 1 receives at 1, 11, 21; the third send waits until k - 1 of those before it are
-         * out. */
-        double want = k < 0 ? 3 : k == 0 ? 21 : k == 1 ? 11 : 3;
-        ok(!st && sim.end[0][last] == want, "%d buffers: the third send ends at %g", k,
-           st ? -1 : sim.end[0][last]);
-        sched_sim_free(&sim, 2);
-    }
+    sched_sim_free(&sim);
     sched_free(s);
 
     double stash[2] = {100, 30}, late[2] = {40, 0}, saved[2] = {5, 7};
@@ -587,7 +547,7 @@ static void by_hand(void)
     ok(sched_live(s, 0) == 2 && sched_live(s, 1) == 1 && sched_live_saved(s, 0) == 2 &&
            sched_live_rank(s, 0) == 2,
        "slots for stash and saved");
-    sched_sim_free(&sim, 2);
+    sched_sim_free(&sim);
     sched_free(s);
 }
 
@@ -643,8 +603,8 @@ static void trace(void)
        "of several runs the means, and each must be there");
     sched_costs_free(&both);
     sched_costs_free(&c);
-    sched_sim_free(&a, 3);
-    sched_sim_free(&b, 3);
+    sched_sim_free(&a);
+    sched_sim_free(&b);
     sched_free(s);
     static const char *const bad[] = {"",
                                       "{",
@@ -783,7 +743,7 @@ static double step_of(const char *path, const SchedRows *r, int replicas, int mi
         !sched_generate("1f1b", 1, 1, microbatches, -1, &s, &err) &&
         !sched_simulate(s, &c, &sim, &err)) {
         step = sim.makespan;
-        sched_sim_free(&sim, 1);
+        sched_sim_free(&sim);
     }
     free(l.length);
     sched_free(s);
@@ -843,7 +803,7 @@ static void messages_by_length(void)
     ok(!st && fabs(sim.makespan - (6 + 2 * 4.5)) < 1e-9, "messages of 2 and 7 bytes there and back: %g",
        st ? -1 : sim.makespan);
     if (!st)
-        sched_sim_free(&sim, 2);
+        sched_sim_free(&sim);
     sched_costs_free(&c);
     sched_free(s);
 }

@@ -162,7 +162,7 @@ static int idle_of(int p, int m, int k)
         return -1;
     if (!sched_simulate(s, &c, &sim, &err)) {
         idle = (int)sim.span - 6 * m;
-        sched_sim_free(&sim, p);
+        sched_sim_free(&sim);
     }
     sched_free(s);
     return idle;

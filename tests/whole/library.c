@@ -76,7 +76,7 @@ static int schedule(const char *name, int ranks, int microbatches)
         for (int r = 0; r < ranks; r++)
             printf(" %d", sim.peak[r]);
         printf("\n");
-        sched_sim_free(&sim, ranks);
+        sched_sim_free(&sim);
         whole = sched_clone(s);
         status = sched_lower(whole, 3, &e);
     }
