@@ -2,9 +2,9 @@
  * offload.c - which stashes leave the device between F and backward.  In: the generated tables; a
  * schedule of computations; --offload-time.  Out: the verified rows, with their copies.
  *
- * The pass (schedule/simulate/offload.c) wants times.  Those of computations go by their operations, if
- * the tables have them, those of copies by their bytes; --offload-time says what all copies one way
- * take beside all forwards.
+ * The pass (schedule/simulate/offload.c) wants times.  Those of computations go by their
+ * operations, if the tables have them, those of copies by their bytes; --offload-time says what all
+ * copies one way take beside all forwards.
  */
 #include "plan.h"
 
