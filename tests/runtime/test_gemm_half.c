@@ -327,12 +327,12 @@ static int batched(void)
         Case t = {.bf16 = k};
         for (int i = 0; i < 2 * ROWS * WIDE; i++)
             x[i] = narrow(&t, uniform());
-        for (int single = 0; single < 2; single++) {
-            PpGemm g = {.type = k ? PP_BF16 : PP_F16, .result = single ? PP_F32 : 0, .tb = 1,
+        for (int wide = 0; wide < 2; wide++) {
+            PpGemm g = {.type = k ? PP_BF16 : PP_F16, .result = wide ? PP_F32 : 0, .tb = 1,
                         .m = ROWS, .n = ROWS, .k = HEAD, .a = x, .lda = WIDE, .b = x, .ldb = WIDE,
                         .ldc = ROWS, .dims = 2, .count = count, .stride_a = sa, .stride_b = sa,
                         .stride_c = sc};
-            g.c = single ? (void *)z : y;
+            g.c = wide ? (void *)z : y;
             pp_gemm(&g);
         }
         for (int i = 0; i < 8; i++) {
