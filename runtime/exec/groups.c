@@ -6,6 +6,8 @@
  */
 #include "exec.h"
 
+_Static_assert((int)LOCAL_SETS == (int)AXES, "threads meet along every axis");
+
 /* Its coordinate along an axis, how many there are, from one of them to the next. */
 typedef struct {
     int at, ranks, stride;

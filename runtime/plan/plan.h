@@ -340,8 +340,7 @@ typedef struct {
 Exchanges plan_exchanges(const PpPlan *model, const PpStage *st, int part);
 /* Those that schedules know: without the loss over the whole minibatch */
 int schedule_stages(const PpPlan *model);
-/* Whether it is a part of the model's parameter: a different one for each member, or the whole with
-   room after its rows. */
+/* Whether it is a part of the model's parameter: a different one for each member. */
 static inline int param_divided(const PpParam *p) { return p->whole > 0 && p->axis >= 0; }
 /* Members of a rank that differ along an axis of the mesh, and chunks of each; from the number of
  * one to that of the next; which one a member is */

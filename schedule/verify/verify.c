@@ -104,6 +104,52 @@ static int check_received(const Verify *v)
     return SCHED_OK;
 }
 
+/* Where the two ends post each message of shared parameters: per lane, from 1, in the sender's and
+ * the receiver's row.  Copies' gradients go to the owner with REDUCE_GRAD, the sum comes back with
+ * WAIT_REDUCE_GRAD. */
+static void find_posts(const Verify *v, int (*post)[2])
+{
+    for (int r = 0; r < v->s->ranks; r++)
+        for (int i = 0; i < v->s->row[r].n; i++) {
+            const SchedAction *a = &v->s->row[r].a[i];
+            const int back = a->type == SA_REDUCE_GRAD;
+            if (sched_is_param(a->type))
+                post[sched_graph_lane(v->g, a) - 2 * v->g->n][sched_receives(a->type)] = i + 1;
+            for (int k = 0; k < v->g->n_param && (back || a->type == SA_WAIT_REDUCE_GRAD); k++) {
+                const SchedParam *q = &v->g->param[k];
+                if (q->replicate && (q->from == a->stage || q->to == a->stage))
+                    post[2 * k + back][back == (q->from == a->stage)] = i + 1;
+            }
+        }
+}
+
+/* A transport may have one FIFO for all that a stage sends another of parameters. */
+static int check_shared(Verify *v)
+{
+    const int lanes = 2 * v->g->n_param;
+    int (*post)[2] = sched_room(&v->room, (size_t)lanes, sizeof *post);
+    if (!post)
+        return sched_nomem(v->e);
+    find_posts(v, post);
+    for (int x = 0; x < lanes; x++)
+        for (int y = 0; y < lanes; y++) {
+            const SchedParam *p = &v->g->param[x / 2], *q = &v->g->param[y / 2];
+            const int from = x % 2 ? p->to : p->from, to = x % 2 ? p->from : p->to;
+            const int r = v->s->rank_of[to];
+            char first[64];
+            if (from != (y % 2 ? q->to : q->from) || to != (y % 2 ? q->from : q->to) ||
+                r == v->s->rank_of[from] || !post[x][0] || post[x][0] >= post[y][0] ||
+                !post[y][1] || post[x][1] <= post[y][1])
+                continue;
+            sched_action_text(first, sizeof first, &v->s->row[r].a[post[y][1] - 1]);
+            return sched_refuse(v->e, v->s, r, post[x][1] - 1,
+                                "what it receives of stage %d's parameters is sent before what %s "
+                                "receives, which stands before it in this row",
+                                from, first);
+        }
+    return SCHED_OK;
+}
+
 static int allocate(Verify *v)
 {
     size_t lanes = (size_t)sched_graph_lanes(v->g), n = sched_graph_messages(v->g, v->s->microbatches),
@@ -126,8 +172,8 @@ static int allocate(Verify *v)
 /* A rank executes its row in order.  With buffers = 0 a SEND and its RECV are a rendezvous: both
    ranks wait until each is at the head.  With k > 0 a SEND waits while k messages of its directed
    edge (stage to stage) are not yet received, and a RECV waits for its message.  Messages of a
-   directed edge are one FIFO: a RECV that meets another message at its head is refused.  WAIT_SEND
-   waits until that message is received; WAIT_REDUCE_GRAD until all REDUCE_GRADs of its replica set
+   directed edge are one FIFO: a RECV that meets another message at its head is refused; and so are
+   those of the parameters that two stages share, in either direction.  WAIT_SEND waits until that message is received; WAIT_REDUCE_GRAD until all REDUCE_GRADs of its replica set
    have begun.  Whatever finishes here finishes with any more asynchronous transport that keeps each
    edge's order. */
 int sched_verify_graph(const Schedule *s, const SchedGraph *g, int buffers, SchedError *e)
@@ -148,6 +194,8 @@ int sched_verify_graph(const Schedule *s, const SchedGraph *g, int buffers, Sche
         st = run(&v);
     if (!st)
         st = check_received(&v);
+    if (!st)
+        st = check_shared(&v);
     pool_free(&v.room);
     return st;
 }

@@ -666,6 +666,21 @@ static void lower_for(void)
                        "SEND_B0,1SEND_GP@0"),
        "a complete file gets its parameters");
     sched_free(s);
+    /* A transmitted and a replicated parameter of the same two stages: one FIFO from 1 to 0. */
+    n.param = (const SchedParam[]){{0, 1, 0, 1}, {0, 1, 1, 1}};
+    n.n_param = 2;
+    s = parse("0SEND_P@1,0F0,0SEND_F0,0RECV_B0,0B0,0RECV_GP@1,0REDUCE_GRAD,0WAIT_REDUCE_GRAD\n"
+              "1RECV_P@0,1RECV_F0,1F0,1B0,1SEND_B0,1REDUCE_GRAD,1SEND_GP@0,1WAIT_REDUCE_GRAD");
+    ok(sched_verify(s, NULL, 0, n.param, 2, 1, &err) == SCHED_EREFUSED &&
+           strstr(err.text, "cell 6 (0REDUCE_GRAD): ") && strstr(err.text, "what 0RECV_GP@1"),
+       "parameters' messages are received in the order of sending: %s", err.text);
+    ok(!sched_lower_for(s, &n, &err) &&
+           rows_are(s, "0SEND_P@1,0F0,0SEND_F0,0RECV_B0,0B0,0WAIT_SEND_F0,0RECV_GP@1,0REDUCE_GRAD,"
+                       "0WAIT_REDUCE_GRAD\n"
+                       "1RECV_P@0,1RECV_F0,1F0,1B0,1SEND_B0,1SEND_GP@0,1REDUCE_GRAD,1WAIT_REDUCE_"
+                       "GRAD,1WAIT_SEND_B0"),
+       "a file's sums move behind the messages that they would overtake");
+    sched_free(s);
 }
 
 static void budget(void)
