@@ -92,6 +92,7 @@ typedef struct {
     const char *name;
     struct { const char *name; double dflt; } number[ACTIVATION_NUMBERS];
     const char *text;
+    bool of_cells; /* recurrent layers may name it */
 } Activation;
 const Activation *low_activation(const char *name); /* in any case; NULL: there is no such one */
 /* ops/type.c: x as a float of 8 bits or fewer, which f32 holds, by the node's round_mode; stops:

@@ -131,12 +131,14 @@ static void take_diagonal(Graph *g, Term *t, int i, int j)
     t->n = k + 1;
 }
 
-static void diagonals(Graph *g, Term *t)
+static void diagonals(const Import *im, Term *t)
 {
     for (int i = 0; i < t->n; i++)
         for (int j = i + 1; j < t->n; j++)
             if (t->label[i] == t->label[j]) {
-                take_diagonal(g, t, i, j);
+                if (low_shape(im->g, t->v).d[i] != low_shape(im->g, t->v).d[j])
+                    low_fatal(im, -1, "equation: a diagonal of two dims that differ");
+                take_diagonal(im->g, t, i, j);
                 i = -1;
                 break;
             }
@@ -241,8 +243,10 @@ static void contract(const Einsum *e, Term *x, const Term *y, const bool *keep)
         x->v = g_mul(g, arranged(g, x, n, out), arranged(g, y, n, out));
     } else {
         Shape whole = {.rank = n};
-        for (int i = 0; i < n; i++)
-            whole.d[i] = low_max(size_of(g, x, out[i]), size_of(g, y, out[i]));
+        for (int i = 0; i < n; i++) {
+            const int64_t of_x = size_of(g, x, out[i]);
+            whole.d[i] = of_x == 1 ? size_of(g, y, out[i]) : of_x;
+        }
         x->v = g_reshape(
             g, g_matmul(g, as_matrix(e, x, &c, LEFT, INNER), as_matrix(e, y, &c, INNER, RIGHT)),
             &whole);
@@ -323,7 +327,7 @@ void import_einsum(Import *im)
     e->im = im;
     parse_equation(e, t, &out);
     for (uint32_t i = 0; i < im->nin; i++)
-        diagonals(g, &t[i]);
+        diagonals(im, &t[i]);
     for (uint32_t i = 0; i < im->nin; i++) {
         bool later[LABELS] = {0}, mine[LABELS] = {0};
         for (int d = 0; d < out.n; d++)

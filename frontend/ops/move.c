@@ -251,10 +251,10 @@ static ValueId pad_cut(const Import *im, ValueId x, int64_t *begin, int64_t *end
     Shape s = low_shape(g, x);
     int64_t start[MAX_RANK], size[MAX_RANK];
     for (int d = 0; d < s.rank; d++) {
-        start[d] = begin[d] < 0 ? -begin[d] : 0;
-        size[d] = s.d[d] - start[d] - (end[d] < 0 ? -end[d] : 0);
-        if (begin[d] < -s.d[d] || end[d] < -s.d[d] || size[d] < 0)
+        if (begin[d] < -s.d[d] || end[d] < -s.d[d])
             low_fatal(im, -1, "pads cut more than dim %d has", d);
+        start[d] = -low_min(begin[d], 0);
+        size[d] = s.d[d] - start[d] + low_min(end[d], 0);
         begin[d] = low_max(begin[d], 0);
         end[d] = low_max(end[d], 0);
     }
@@ -307,7 +307,7 @@ void import_gather(Import *im)
     if (row >= s.d[0])
         row = -1;
     const Dtype t = low_dtype(g, index);
-    if (row >= 0 || (t != DT_I32 && t != DT_I64) ||
+    if (row >= 0 || s.rank + is.rank - 1 > MAX_RANK || (t != DT_I32 && t != DT_I64) ||
         !g_const_ints(g, index, im->arena, &given, &n)) {
         im->out[0] = graph_node(g, OP_Gather, 2, (ValueId[]){x, index},
                                 (Attr){.axis = axis, .padding_row = row + 1});
@@ -443,7 +443,7 @@ void import_space_to_depth(Import *im)
     Shape s = low_need_rank(im, 0, 4, 4);
     int64_t b = im_int(im, "blocksize", 0);
     static const int64_t perm[2][6] = {{0, 3, 5, 1, 2, 4}, {0, 1, 3, 5, 2, 4}};
-    if (b < 1 || s.d[2] % b || s.d[3] % b)
+    if (b < 1 || b > INT32_MAX || s.d[2] % b || s.d[3] % b)
         low_fatal(im, -1, "blocksize %lld does not fit", (long long)b);
     im->out[0] =
         shuffle(im->g, im->in[0], shape_of(6, s.d[0], s.d[1], s.d[2] / b, b, s.d[3] / b, b),

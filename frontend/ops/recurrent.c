@@ -41,7 +41,7 @@ struct Layer {
 static const Activation *activation_called(const Import *im, const char *name)
 {
     const Activation *of = low_activation(name);
-    if (!of)
+    if (!of || !of->of_cells)
         low_fatal(im, -1, "activation '%.32s' is unknown", diag_escape(im->arena, name));
     return of;
 }

@@ -66,8 +66,7 @@ static void collect(Fx *x, Traces *out)
     for (uint32_t i = 0; i < x->all.n; i++) {
         const Use *u = &x->all.at[i];
         const RawTensor *t = &x->p->m->init.at[u->init];
-        if (u->entry != NONE || param_is_used(u->node, u->input) ||
-            (t->dtype != DT_F32 && t->dtype != DT_F64))
+        if (u->entry != NONE || param_is_used(u->node, u->input) || !dtype_is_float(t->dtype))
             continue;
         if (x->origin && x->origin[u->init].is_told && x->origin[u->init].entry.n == 0)
             continue; /* made of no parameter */

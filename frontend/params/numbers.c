@@ -9,14 +9,7 @@
 
 double raw_number(const RawTensor *t, int64_t i)
 {
-    float f;
-    double d;
-    if (t->dtype == DT_F64) {
-        memcpy(&d, t->bytes.at + (size_t)i * sizeof d, sizeof d);
-        return d;
-    }
-    memcpy(&f, t->bytes.at + (size_t)i * sizeof f, sizeof f);
-    return (double)f;
+    return element_double(t->dtype, t->bytes.at, i);
 }
 
 bool raw_is_constant(const RawTensor *t)

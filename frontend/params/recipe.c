@@ -34,12 +34,9 @@ static uint32_t recipe_const(Arena *a, Recipe *r, Tensor value)
 /* A number, rounded to type t. */
 uint32_t recipe_number(Arena *a, Recipe *r, Dtype t, double v)
 {
-    double *wide = arena_new_of(a, double);
-    float *narrow = arena_new_of(a, float);
-    *wide = v;
-    *narrow = (float)v;
-    return recipe_const(a, r,
-                        (Tensor){.dtype = t, .data = t == DT_F64 ? (void *)wide : (void *)narrow});
+    double *number = arena_new_of(a, double);
+    element_set_double(t, number, 0, v);
+    return recipe_const(a, r, (Tensor){.dtype = t, .data = number});
 }
 
 uint32_t recipe_op(Arena *a, Recipe *r, Op op, Attr attr, uint32_t x, uint32_t y)

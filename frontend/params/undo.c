@@ -238,6 +238,7 @@ bool undo_rows(Fx *x, Trace *const *t, uint32_t n, Undone *out)
         return false;
     for (uint32_t i = 0; i < n; i++) {
         if (fx_steps(x, t[i], NULL) != 1 || fx_steps(x, t[i], parts) != 1 ||
+            t[i]->tensor->dtype != first->dtype ||
             !shape_equal(&t[i]->tensor->shape, &first->shape))
             return false;
         memcpy(whole + i * each, t[i]->tensor->bytes.at, each);

@@ -427,6 +427,15 @@ static void test_gemm_of_halves(void)
     arena_free(t->arena);
 }
 
+static void test_einsum_of_nothing(void)
+{
+    T *t = begin();
+    ValueId in[2] = {input(t, S(0, 2), V(0)), input(t, S(2, 3), V(1, 2, 3, 4, 5, 6))};
+    lower(t, OP_Einsum, 12, "equation=ij,jk->ik", 2, in, 1);
+    ok(shape_equal(&val(t->g, t->out[0])->shape, &S(0, 3)), "a product of no rows has none");
+    arena_free(t->arena);
+}
+
 /* PyTorch's activations of bf16, which round their result and nothing before it. */
 static void test_activations_of_halves(void)
 {
@@ -461,6 +470,7 @@ int main(void)
 {
     test_random();
     test_gemm_of_halves();
+    test_einsum_of_nothing();
     test_activations_of_halves();
     test_cast_to_mini();
     test_cast();

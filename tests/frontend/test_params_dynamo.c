@@ -78,17 +78,21 @@ static void test_dynamo_uses(void)
 {
     const char *signature = "\n# inputs\np_w: PARAMETER target='r.w'\np_b: PARAMETER "
                             "target='r.b'\nx: USER_INPUT\n# outputs\n";
-    for (int k = 0; k < 3; k++) {
+    for (int k = 0; k < 4; k++) {
         float numbers[8] = {1, 2, 3, 4, 1, 2, 3, 4};
+        const uint16_t halves[8] = {0x3f80, 0x4000, 0x4040, 0x4080, 0x3f80, 0x40e0, 0x4040, 0x4080};
         ImportOptions opt = {.training = true};
         M m = {0};
         if (k > 0)
             numbers[5] = 7;
-        if (k > 1)
+        if (k == 2)
             vec_push(arena, &opt.freeze, "r.*");
         initializer(&m, "val_1", 4, 4, 3);
         initializer(&m, "r.b", 4, 0, 1);
-        tensor(&m, "linear_1", 1, (int[]){2, 4, 0}, numbers, sizeof numbers);
+        if (k < 3)
+            tensor(&m, "linear_1", 1, (int[]){2, 4, 0}, numbers, sizeof numbers);
+        else
+            tensor(&m, "linear_1", 16, (int[]){2, 4, 0}, halves, sizeof halves);
         folded_from(&m, "linear_1", "['r.b', 'r.w', 'val_0', 'ones']");
         node(&m, "Add", "node_1", "x linear_1", "h", "['', 'r', 'add']",
              call("add", "add.Tensor", "%x, %linear_1"));
@@ -100,8 +104,8 @@ static void test_dynamo_uses(void)
         bool refused = !g && strstr(said, "a part of their gradient: r.b (as linear_1), r.w (as");
         static const char *const what[] = {"of a bias alone it is that",
                                            "of both the model is refused",
-                                           "unless they are frozen"};
-        ok(k == 1 ? refused : g && !strstr(said, "(as linear_1)"),
+                                           "unless they are frozen", "also of bfloat16"};
+        ok(k % 2 ? refused : g && !strstr(said, "(as linear_1)"),
            "a use that was computed away: %s", what[k]);
     }
 }
@@ -374,9 +378,28 @@ static void test_dynamo_repeated(void)
        "a row that was repeated is there once");
 }
 
+/* Rows by select, of two types: no one parameter's. */
+static void test_dynamo_rows_of_types(void)
+{
+    const char *signature = "\n# inputs\np_t: PARAMETER target='t'\nx: USER_INPUT\n# outputs\n";
+    const double row[4] = {1, 2, 3, 4};
+    M m = {0};
+    tensor(&m, "select", 11, (int[]){4, 0}, row, sizeof row);
+    initializer(&m, "select_1", 4, 0, 5);
+    folded_from(&m, "select", "['t']");
+    folded_from(&m, "select_1", "['t']");
+    node(&m, "Pow", "node_1", "x select", "pow_1", "['', 'pow_1']",
+         call("pow_1", "pow.Tensor_Tensor", "%x, %select"));
+    node(&m, "Add", "node_2", "pow_1 select_1", "y", "['', 'add']",
+         call("add", "add.Tensor", "%pow_1, %select_1"));
+    Graph *g = import(&m, signature, NULL);
+    ok(g && !param(g, "t") && strstr(said, "will not train"), "rows of two types are none");
+}
+
 int main(void)
 {
     models_begin();
+    test_dynamo_rows_of_types();
     test_dynamo_repeated();
     test_dynamo_told_functions();
     test_dynamo_plain_norm();

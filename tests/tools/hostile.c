@@ -503,6 +503,36 @@ static void embed_cases(void)
     }
 }
 
+/* A result of rank 31, of constant indices. */
+static void rank_case(void)
+{
+    const int64_t ones[16] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1}, none = 0;
+    M m = plain();
+    Buf i = tensor("i", I64, 16, ones);
+    put_bytes(&i, 9, &none, sizeof none);
+    put_message(&m.graph, 5, &i);
+    weight(&m.graph, "w", 16, ones, 4);
+    node(&m.graph, "Gather", "w i", "y", NULL);
+    model_save(&m, "gather-rank");
+}
+
+/* An activation that an operator has and a recurrent layer has not. */
+static void cell_case(void)
+{
+    enum { STRINGS = 8 };
+    M m = {0};
+    Buf a = {0}, list = {0};
+    info(&m.graph, 11, "x", F32, 3, (int64_t[]){1, 1, 1}, NULL);
+    info(&m.graph, 12, "y", F32, 4, (int64_t[]){1, 1, 1, 1}, NULL);
+    weight(&m.graph, "w", 3, (int64_t[]){1, 1, 1}, 4);
+    put_string(&a, 1, "activations");
+    put_string(&a, 9, "Selu");
+    put_int(&a, 20, STRINGS);
+    put_message(&list, 5, &a);
+    node(&m.graph, "RNN", "x w w", "y", &list);
+    model_save(&m, "activation-of-no-cell");
+}
+
 static void old_results_case(void)
 {
     M m = plain();
@@ -561,5 +591,7 @@ int main(int argc, char **argv)
     step_cases();
     table_cases();
     embed_cases();
+    rank_case();
+    cell_case();
     return 0;
 }
