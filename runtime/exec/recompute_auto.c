@@ -8,19 +8,23 @@
  * recompute (Korthikanti et al. 2205.05198, appendix C).  What one does is a level: which parts of
  * the stash it computes again, or the whole forward; only levels count of which none frees more for
  * less.  A rank's items are the places in the windows of its stages, and which level each gets is a
- * knapsack (plan/choose.h): bytes to free, at the least cost.  What is free in the end is told by
- * the planner alone, for tensors die at different times, and a stash is whole while its own
- * backward runs: where the planned step does not fit yet, more is asked for; all items at one level
- * are tried beside that; then items go back to cheaper levels as long as it still fits.
+ * knapsack (plan/choose.h): bytes to free, at the least cost.  While a backward runs its own stash
+ * is whole, so what levels free counts but for that of one item, and the one that frees most counts
+ * least: for each bound on what one item frees, all have to free as much more.  What is free in the
+ * end is told by the planner alone, for tensors die at different times: where the planned step does
+ * not fit yet, more is asked for; all items at one level are tried beside that; then items go back
+ * to cheaper levels as long as it still does, and those that need not recompute at all are left
+ * out.
  */
 #include "exec.h"
 #include "plan/choose.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { LEVELS = 64, ROUNDS = 16, TRIES = 32 };
+enum { LEVELS = 64, BOUNDS = 16, ROUNDS = 16, TRIES = 32 };
 
 typedef struct {
     int32_t parts;
@@ -44,7 +48,7 @@ typedef struct {
     Choice *choice;
     int *chosen;            /* per item: level */
     int64_t *total, *least; /* per rank: planned bytes, as chosen; the least there were */
-    int64_t *need;          /* per rank: bytes to free */
+    int64_t *need, *over;   /* per rank: bytes to free; what is too much where nothing is freed */
     int *all;               /* per rank: nothing more can be freed */
     int exact;              /* tensors are placed where they do not fit in any way, too */
 } Auto;
@@ -187,7 +191,56 @@ static int items_of(const Auto *x, int rank, int *number)
     return n;
 }
 
-static PpStatus choose(Auto *x, int rank)
+static int64_t most_of(const ChoiceItem *it) { return it->choice[it->n - 1].freed; }
+
+/* The cheapest choice of which no item frees more than `bound`, and all what is needed beside the
+   one that frees most.  room: for as many items. */
+static PpStatus choose_within(const ChoiceItem *item, int n, int64_t need, int64_t bound,
+                              ChoiceItem *room, int *chosen, int *enough)
+{
+    int64_t one = 0;
+    for (int i = 0; i < n; i++) {
+        room[i] = item[i];
+        while (most_of(&room[i]) > bound)
+            room[i].n--;
+        one = most_of(&room[i]) > one ? most_of(&room[i]) : one;
+    }
+    return choose_least(room, n, need + one, chosen, enough);
+}
+
+static double cost_of(const ChoiceItem *item, int n, const int *chosen)
+{
+    double cost = 0;
+    for (int i = 0; i < n; i++)
+        cost += item[i].choice[chosen[i]].cost;
+    return cost;
+}
+
+/* The cheapest within any bound; where none does, what frees enough in all. */
+static PpStatus choose_beside(const ChoiceItem *item, int n, int64_t need, int *best, int *enough)
+{
+    int64_t most = 0;
+    double least = HUGE_VAL;
+    ChoiceItem *within;
+    int *chosen;
+    POOL(room);
+    TRY(pp_take(&room, &within, n, sizeof *within));
+    TRY(pp_take(&room, &chosen, n, sizeof *chosen));
+    for (int i = 0; i < n; i++)
+        most = most_of(&item[i]) > most ? most_of(&item[i]) : most;
+    for (int b = 1; b <= BOUNDS; b++) {
+        TRY(choose_within(item, n, need, most * b / BOUNDS, within, chosen, enough));
+        const double cost = *enough ? cost_of(item, n, chosen) : HUGE_VAL;
+        if (cost < least)
+            memcpy(best, chosen, (size_t)n * sizeof *best);
+        least = cost < least ? cost : least;
+    }
+    *enough = least < HUGE_VAL;
+    return *enough ? PP_OK : choose_least(item, n, need, best, enough);
+}
+
+/* all: in the belief that all items free together what they free */
+static PpStatus choose(Auto *x, int rank, int all)
 {
     int *number, *best, enough = 0;
     ChoiceItem *item;
@@ -198,7 +251,7 @@ static PpStatus choose(Auto *x, int rank)
     const int n = items_of(x, rank, number);
     for (int i = 0; i < n; i++)
         item[i] = x->item[number[i]];
-    TRY(choose_least(item, n, x->need[rank], best, &enough));
+    TRY((all ? choose_least : choose_beside)(item, n, x->need[rank], best, &enough));
     x->all[rank] = !enough;
     for (int i = 0; i < n; i++)
         x->chosen[number[i]] = best[i];
@@ -278,7 +331,8 @@ static PpStatus search(Auto *x, int *number, int *chosen)
                 continue;
             open = 1;
             x->need[r] += x->total[r] - x->run->opt->memory.limit;
-            TRY(choose(x, r));
+            x->over[r] = round == 0 ? x->need[r] : x->over[r];
+            TRY(choose(x, r, 0));
         }
         if (!open)
             break;
@@ -329,14 +383,53 @@ static PpStatus go_back(Auto *x, int rank, int *number)
     return PP_OK;
 }
 
+/* The rank's choice with an item that recomputes nothing, in *tries rounds; 1: it fits for less. */
+static PpStatus without(Auto *x, int rank, const int *number, int n, int item, int *tries,
+                        int *better)
+{
+    double had = rank_cost(x, number, n);
+    x->need[rank] = x->over[rank];
+    x->item[item].n = 1;
+    for (*better = 0; !*better && *tries > 0; --*tries) {
+        TRY(choose(x, rank, 1));
+        if (x->all[rank] || rank_cost(x, number, n) >= had)
+            break;
+        TRY(measure(x, rank));
+        *better = fits(x, rank);
+        x->need[rank] += x->total[rank] - x->run->opt->memory.limit;
+    }
+    return PP_OK;
+}
+
+/* Items that need not recompute at all when the others free a little more: where a window is as
+   long as the step has microbatches, the first backward's. */
+static PpStatus leave_out(Auto *x, int rank, int *number, int *chosen)
+{
+    int n = items_of(x, rank, number), tries = TRIES, better;
+    size_t bytes = (size_t)x->items * sizeof *x->chosen;
+    for (int i = 0; i < n; i++) {
+        int item = number[i], levels = x->item[item].n;
+        if (x->chosen[item] == 0)
+            continue;
+        memcpy(chosen, x->chosen, bytes);
+        TRY(without(x, rank, number, n, item, &tries, &better));
+        if (!better) {
+            memcpy(x->chosen, chosen, bytes);
+            x->item[item].n = levels;
+        }
+    }
+    return PP_OK;
+}
+
 /* Less on one rank, unless a rank beside it no longer fits: what waits there depends on both.
-   room: for two numbers an item. */
+   room: for three numbers an item. */
 static PpStatus lessen(Auto *x, int rank, int *room)
 {
     size_t bytes = (size_t)x->items * sizeof *x->chosen;
-    int *number = room, *before = room + x->items;
+    int *number = room, *chosen = room + x->items, *before = chosen + x->items;
     memcpy(before, x->chosen, bytes);
     TRY(go_back(x, rank, number));
+    TRY(leave_out(x, rank, number, chosen));
     TRY(measure(x, -1));
     for (int r = 0; r < x->ranks; r++)
         if (!fits(x, r))
@@ -350,6 +443,7 @@ static PpStatus open(Auto *x)
     TRY(pp_take(x->pool, &x->total, x->ranks, sizeof *x->total));
     TRY(pp_take(x->pool, &x->least, x->ranks, sizeof *x->least));
     TRY(pp_take(x->pool, &x->need, x->ranks, sizeof *x->need));
+    TRY(pp_take(x->pool, &x->over, x->ranks, sizeof *x->over));
     TRY(pp_take(x->pool, &x->all, x->ranks, sizeof *x->all));
     for (int r = 0; r < x->ranks; r++)
         x->least[r] = INT64_MAX;
@@ -369,7 +463,7 @@ PpStatus recompute_choose(Run *run, const SchedNeeds *needs, SchedError *e)
               .ranks = run->sched->ranks};
     e->text[0] = 0;
     TRY(open(&x));
-    TRY(pp_take(&pool, &room, 2 * (int64_t)x.items, sizeof *room));
+    TRY(pp_take(&pool, &room, 3 * (int64_t)x.items, sizeof *room));
     TRY(search(&x, room, room + x.items));
     for (int r = 0; r < x.ranks; r++)
         TRY(lessen(&x, r, room));
