@@ -10,6 +10,7 @@
 #include "command/passes.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -261,6 +262,7 @@ int main(int argc, char **argv)
     bool one = argc > 2 && strcmp(argv[2], "help") != 0;
     char help[] = "--help", *asked[] = {argv[0], one ? argv[2] : help, help, NULL};
     file_remember();
+    signal(SIGXFSZ, SIG_IGN); /* a file past its limit is an error of the write */
     if (argc > 1 && !strcmp(argv[1], "help")) {         /* help [COMMAND] */
         argc = one ? 3 : 2;
         argv = asked;

@@ -24,13 +24,14 @@ static int place_member(void *of, Json *j, const char *key)
     Line *l = of;
     return !strcmp(key, "memory")        ? json_number(j, &l->place.memory)
            : !strcmp(key, "activations") ? json_number(j, &l->place.activations)
+           : !strcmp(key, "operations")  ? json_number(j, &l->place.operations)
                                          : json_skip(j);
 }
 
 static int place(void *of, Json *j)
 {
     Line *l = of;
-    l->place = (LogPlace){-1, -1};
+    l->place = (LogPlace){-1, -1, (double)NAN};
     if (json_members(j, place_member, l))
         return -1;
     vec_push(l->a, &l->log->place, l->place);
@@ -90,7 +91,7 @@ static int member(void *of, Json *j, const char *key)
 static bool read_line(Arena *a, Json *j, RunLog *log)
 {
     const double none = (double)NAN;
-    Line l = {a, log, {-1, -1}, {none, {none, none, none, none, none, none}}, none};
+    Line l = {a, log, {-1, -1, none}, {none, {none, none, none, none, none, none}}, none};
     if (json_members(j, member, &l))
         return false;
     json_space(j);

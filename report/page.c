@@ -144,6 +144,15 @@ static void put_figures(const Page *p, const char *text)
     }
 }
 
+/* Of the model in a step, what is computed again left out: a mean over ranks.  NAN: unknown */
+static double operations_of(const RunLog *l)
+{
+    double sum = 0;
+    for (uint32_t r = 0; r < l->place.n; r++)
+        sum += l->place.at[r].operations;
+    return sum / l->place.n;
+}
+
 static void put_facts(Page *p)
 {
     if (p->run.n) {
@@ -156,12 +165,16 @@ static void put_facts(Page *p)
     if (p->log.n) {
         const RunLog *l = &p->log.at[0];
         const LogStep *last = &l->step.at[l->step.n - 1];
-        double rate = last->value[LOG_TOKENS];
+        double rate = last->value[LOG_TOKENS],
+               operations = operations_of(l) / last->value[LOG_SECONDS];
         if (isfinite(last->value[LOG_LOSS]))
             put_fact(&p->text, arena_printf(p->a, "loss, step %.0f", last->step),
                      arena_printf(p->a, "%.4g", last->value[LOG_LOSS]));
         if (isfinite(rate))
             put_fact(&p->text, p->throughput, count_text(p->a, (int64_t)fmin(fmax(rate, 0), 1e18)));
+        if (isfinite(operations))
+            put_fact(&p->text, "model FLOP/s of a rank",
+                     count_text(p->a, (int64_t)fmin(operations, 1e18)));
     }
 }
 

@@ -16,9 +16,10 @@ enum { LOG_LOSS, LOG_NORM, LOG_TOKENS, LOG_LR, LOG_SECONDS, LOG_EVAL, LOG_COLUMN
 typedef struct {
     double step, value[LOG_COLUMNS];
 } LogStep;
-/* Bytes that were planned for a rank's step, and how many of these for activations; -1: unknown */
+/* Bytes that were planned for a rank's step, and how many of these for activations, -1: unknown;
+ * floating-point operations of the model in it, NAN: unknown */
 typedef struct {
-    double memory, activations;
+    double memory, activations, operations;
 } LogPlace;
 typedef struct {
     const char *path, *schedule; /* schedule NULL: the log does not say */

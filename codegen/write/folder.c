@@ -293,7 +293,7 @@ void folder_check(Arena *a, const char *dir)
 void folder_take(Arena *a, const char *temp, const char *dir)
 {
     struct stat sb;
-    if (stat(dir, &sb) != 0 || is_empty(dir)) {
+    if (stat(dir, &sb) != 0 || (is_folder(dir) && is_empty(dir))) {
         if (rename(temp, dir) != 0)
             write_error(dir);
         return;

@@ -37,14 +37,22 @@ static int same_place(const char *a, const char *b)
     return files_same(x, y);
 }
 
-static PpStatus folder_apart(const Options *o, const Index *from, const char *option,
-                             const char *folder)
+/* Checkpoints may go where one is read from, but not among the program's own parameters, where runs
+ * would then find them. */
+static PpStatus folders_apart(const Options *o, const Index *from)
 {
     char own[sizeof o->command.folder + 16];
+    const char *grads = o->report.dump_grads, *steps = o->save.checkpoint;
     snprintf(own, sizeof own, "%s/params", o->command.folder);
     const char *read = from->path ? from->path : o->save.params ? o->save.params : own;
-    return same_place(folder, read)
-               ? pp_fail(PP_ERR_MODEL, "%s would overwrite %s, which the run reads", option, folder)
+    if (grads && same_place(grads, read))
+        return pp_fail(PP_ERR_MODEL, "--dump-grads would overwrite %s, which the run reads", grads);
+    if (grads && steps && same_place(grads, steps))
+        return pp_fail(PP_ERR_MODEL, "--dump-grads and --checkpoint are both to be written to %s",
+                       grads);
+    return steps && same_place(steps, own)
+               ? pp_fail(PP_ERR_MODEL,
+                         "--checkpoint %s: the program's own parameters are in this folder", steps)
                : PP_OK;
 }
 
@@ -82,10 +90,7 @@ PpStatus destinations_apart(const Options *o, const Index *from)
                               : pp_fail(PP_ERR_MODEL, "%s and %s are both to be written to %s",
                                         other, option, a);
         }
-    if (o->mode != MODE_TRAIN)
-        return PP_OK;
-    return o->report.dump_grads ? folder_apart(o, from, "--dump-grads", o->report.dump_grads)
-                                : PP_OK;
+    return o->mode == MODE_TRAIN ? folders_apart(o, from) : PP_OK;
 }
 
 /* ---- room ---- */

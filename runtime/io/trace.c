@@ -4,10 +4,11 @@
  */
 #include "trace.h"
 
+#include "base/file/replace.h"
+
 #include "core/core.h"
 #include "plan/plan.h"
 
-#include <errno.h>
 #include <string.h>
 
 enum { MOST_STEPS = 20 };
@@ -249,7 +250,8 @@ PpStatus trace_write(const Trace *t, Group *g, const Schedule *s, const PpPlan *
         return PP_OK;
     if (g->rank != 0)
         return hand_over(t, g, s);
-    FILE *f = fopen(path, "w");
+    FileWhole out;
+    FILE *f = file_begin(&out, path);
     if (f) {
         sched_trace_open(f, plan->model, s->ranks);
         if (plan->program.n_split > 0)
@@ -266,8 +268,9 @@ PpStatus trace_write(const Trace *t, Group *g, const Schedule *s, const PpPlan *
     }
     if (f)
         sched_trace_close(f);
-    int bad = !f || fclose(f);
-    return status != PP_OK ? status
-           : bad           ? pp_fail(PP_ERR_IO, "--trace %s: %s", path, strerror(errno))
-                           : PP_OK;
+    if (status != PP_OK)
+        file_drop(&out);
+    else if (!f || file_end(&out))
+        status = pp_fail(PP_ERR_IO, "--trace %s: %s", path, out.why);
+    return status;
 }

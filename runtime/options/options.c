@@ -40,7 +40,7 @@ static const Spec specs[] = {
     OPTION("threads", K_INT, machine.threads, 1, OWN, "N",       "threads of each rank (default: the machine's cores / its ranks)"),
     {.name = "Memory", .kind = K_GROUP},
     OPTION("offload", K_OFFLOAD, memory.offload, 0, SAME, "stash|params", "save memory by moving data to a file, or with a GPU to host memory: stash moves activations that wait for their backward; params moves parameters, gradients and optimizer state, and keeps a few stages in memory (repeatable)"),
-    OPTION("offload-dir", K_TEXT, memory.offload_dir, 0, OWN, "DIR",     "folder for the files of --offload; they have no names, and go when the process ends"),
+    OPTION("offload-dir", K_TEXT, memory.offload_dir, 0, OWN, "DIR",     "folder for the files of --offload, needed on CPUs; they have no names, and go when the process ends"),
     OPTION("unshard", K_TEXT, memory.unshard, 0, SAME, "WINDOW|auto", "with --offload params or --zero 3: N stages of a rank are in memory, for all ranks or one number for each, N,N,... (default 2); N:A brings a stage when it is among the next A; auto is 3, with A = R + 2 on rank R, at most 3; --zero 2 takes 1 alone: gradients of a stage are summed before the next one computes"),
     OPTION("offload-time", K_REAL | TRAINS, memory.offload_time, 0, SAME, "X",       "how long it takes to copy all activations out, as a part of the time of all forwards; no more are copied than there is time for (default 1)"),
     OPTION("memory", K_BYTES, memory.limit, 1, SAME, "BYTES",   "bytes that a rank's step may take (K, M, G, T: times 1024): --recompute auto does as little as makes it fit; --schedule auto chooses among schedules that fit"),

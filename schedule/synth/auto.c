@@ -50,7 +50,7 @@ static void measure(const Auto *x, const Schedule *s, SchedTried *t)
     for (int r = 0; r < s->ranks; r++) {
         t->peak = sim.peak[r] > t->peak ? sim.peak[r] : t->peak;
         if (a->memory && sim.peak_bytes[r] > a->memory[r] * (1 + 1e-12) && !t->why[0])
-            snprintf(t->why, sizeof t->why, "rank %d holds %.4g bytes of activations", r,
+            snprintf(t->why, sizeof t->why, "rank %d holds the memory of %.4g chunks", r,
                      sim.peak_bytes[r]);
     }
     if (a->chunks && t->peak > a->chunks)

@@ -19,7 +19,7 @@ typedef struct SchedAuto {
     const SchedCosts *costs; /* with the edges; of bytes those that `memory` needs */
     int chunks;              /* most microbatch-chunks alive on a rank, as sched_live_rank() counts
                                 them; 0: any number */
-    const double *memory;    /* NULL, or per rank: most bytes alive, as SchedSim.peak_bytes */
+    const double *memory;    /* NULL, or per rank: most alive, as SchedSim.peak_bytes: chunks are 1 */
     int span;                /* by the longest span of a rank, not by makespan */
     int64_t work;            /* decisions that the search of one kind may look at: SCHED_AUTO_WORK;
                                 0: generators only */

@@ -127,7 +127,7 @@ static void find_posts(const Verify *v, int (*post)[2])
 static int check_shared(Verify *v)
 {
     const int lanes = 2 * v->g->n_param;
-    int (*post)[2] = sched_room(&v->room, (size_t)lanes, sizeof *post);
+    int(*post)[2] = sched_room(&v->room, (size_t)lanes, sizeof *post);
     if (!post)
         return sched_nomem(v->e);
     find_posts(v, post);
@@ -152,8 +152,8 @@ static int check_shared(Verify *v)
 
 static int allocate(Verify *v)
 {
-    size_t lanes = (size_t)sched_graph_lanes(v->g), n = sched_graph_messages(v->g, v->s->microbatches),
-           S = (size_t)v->s->stages;
+    size_t lanes = (size_t)sched_graph_lanes(v->g),
+           n = sched_graph_messages(v->g, v->s->microbatches), S = (size_t)v->s->stages;
     sched_turns(&v->turn, v->s->ranks, &v->room);
     v->sent = sched_room(&v->room, lanes, sizeof *v->sent);
     v->received = sched_room(&v->room, lanes, sizeof *v->received);
@@ -173,9 +173,10 @@ static int allocate(Verify *v)
    ranks wait until each is at the head.  With k > 0 a SEND waits while k messages of its directed
    edge (stage to stage) are not yet received, and a RECV waits for its message.  Messages of a
    directed edge are one FIFO: a RECV that meets another message at its head is refused; and so are
-   those of the parameters that two stages share, in either direction.  WAIT_SEND waits until that message is received; WAIT_REDUCE_GRAD until all REDUCE_GRADs of its replica set
-   have begun.  Whatever finishes here finishes with any more asynchronous transport that keeps each
-   edge's order. */
+   those of the parameters that two stages share, in either direction.  WAIT_SEND waits until that
+   message is received; WAIT_REDUCE_GRAD until all REDUCE_GRADs of its replica set have begun.
+   Whatever finishes here finishes with any more asynchronous transport that keeps each edge's
+   order. */
 int sched_verify_graph(const Schedule *s, const SchedGraph *g, int buffers, SchedError *e)
 {
     Verify v = {0};

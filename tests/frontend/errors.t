@@ -204,6 +204,7 @@ $P train "${D[@]}" --quiet --steps 2 --checkpoint more --every 1
 $P train "${D[@]}" --quiet --steps 2 --checkpoint adam --optimizer adam --clip-norm 1
 R "checkpoint over what is read" 1 $P train "${D[@]}" --steps 2 --params ck/step_2 --checkpoint ./ck
 R "gradients over the parameters" 1 $P train "${D[@]}" --dump-grads two/params
+R "checkpoints among the parameters" 1 $P train "${D[@]}" --checkpoint two/params
 R "a new run into the folder of another" 1 $P train "${D[@]}" --checkpoint ck
 R "resume: no checkpoint" 3 $P train "${D[@]}" --resume folder
 R "resume: a changed byte" 1 $P train "${D[@]}" --resume bad.flipped

@@ -63,7 +63,7 @@ ok "it is the one that the folder has" cmp page.html out/pipe.html
 # ---- times that are known: 1F1B, F = 1, B = 2, of 4 microbatches on 2 ranks takes 3 (4 + 2 - 1), idle are 3 of 15 ----
 
 "$ppsplit" schedule 1f1b --ranks 2 --microbatches 4 --costs F=1000,B=2000 --trace trace.json
-printf '%s\n' '{"config": {"schedule": "1f1b", "numbers": {"groups": "1", "batch": "8", "tf32": "none"}, "places": [{"rank": 0, "memory": 2048, "activations": 1024}, {"rank": 1, "memory": 1024, "activations": 512}]}}' \
+printf '%s\n' '{"config": {"schedule": "1f1b", "numbers": {"groups": "1", "batch": "8", "tf32": "none"}, "places": [{"rank": 0, "memory": 2048, "activations": 1024, "operations": 4e9}, {"rank": 1, "memory": 1024, "activations": 512, "operations": 2e9}]}}' \
     '{"step": 1, "loss": 3.5, "grad_norm": 1.5, "lr": 0.25, "skipped": false, "seconds": 0.5, "tokens_per_second": 100}' \
     '{"eval_loss": 2, "eval_step": 1, "rows": 8, "seconds": 1}' \
     '{"step": 2, "loss": 2.75, "grad_norm": null, "lr": 0.125, "seconds": 0.25, "tokens_per_second": 200.5}' >log.json
@@ -75,7 +75,7 @@ ok "the step, simulated and measured; idle time; milliseconds of the stages" sho
 is "each action is in both drawings, idle time in each lane" \
     "$(grep -c '<rect' figures/schedule-measured.svg) $(grep -c '<rect' figures/schedule-simulated.svg) $(grep -c 'idle 3 ms of 15<' figures/schedule-measured.svg)" "18 18 2"
 ok "on one scale" eval 'diff <(grep -o "<rect.*" figures/schedule-measured.svg) <(grep -o "<rect.*" figures/schedule-simulated.svg)'
-ok "the log's numbers" shows page.html 'last step 2.75.' 'last step 200.5.' 'last step 0.125.' '<dt>tokens a second</dt>'
+ok "the log's numbers" shows page.html 'last step 2.75.' 'last step 200.5.' 'last step 0.125.' '<dt>tokens a second</dt>' '<dt>model FLOP/s of a rank</dt><dd>12 G</dd>'
 ok "the loss of rows that do not train is beside that of those that do" \
     eval 'shows page.html "Of the rows of --eval-data, after step 1, 2." && shows figures/loss.svg ">log.json, evaluated</text>" "<circle "'
 ok "planned memory" shows page.html '>2 KiB</td>' '>512 B</td>'
