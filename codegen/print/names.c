@@ -44,7 +44,7 @@ static bool is_reserved(const char *name)
         "char class compl concept const const_cast consteval constexpr constinit continue conv "
         "count counted "
         "decltype default delete dim do double dynamic_cast else enum errno explicit export extern "
-        "false float for friend from goto i if in inline int key length linux long mask mutable n "
+        "false float for friend from g goto i if in inline int key length linux long mask mutable n "
         "namespace new noexcept not not_eq nullptr number one operator or or_eq order out pool "
         "private protected public register reinterpret_cast requires restrict return rows short "
         "signed sizeof state "
