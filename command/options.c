@@ -346,7 +346,8 @@ static const OptionRow options[] = {
       "make a program for CPUs that times each step of its code; its --trace has the model's "
       "nodes, for --costs"}, TRUE(codegen.profile)},
     {{"dump", "PASS", 0,
-      "print the graph after import, loss, autocast, attention, mesh, partition, autodiff, stash, divide, or all"},
+      "print the graph after import, loss, autocast, attention, mesh, partition, autodiff, stash, "
+      "divide, or all"},
      TEXT(dump), .planned = true},
     {{"quiet", NULL, 'q', "no report on standard output"}, TRUE(quiet)},
     {{"help", NULL, 'h',

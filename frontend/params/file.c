@@ -47,7 +47,7 @@ static TensorFiles *open_shards(Arena *a, const char *path)
     char err[ST_ERR];
     arena_hold(a, close_shards, f);
     if (tensors_open(f, path, err, sizeof err))
-        diag_fatal(EXIT_IO, WHERE_FILE(tensors_path(path)), "%s", err);
+        diag_fatal(EXIT_IO, WHERE_NONE, "%s", err); /* which begins with the file */
     return f;
 }
 
