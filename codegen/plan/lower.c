@@ -309,7 +309,7 @@ static int64_t attention_room(const Func *f, const Node *n)
                            .keys = cg_most(f->sg, k->d[k->rank - 1]),
                            .width = (int)q->d[q->rank - 1],
                            .width_v = (int)v->d[v->rank - 1],
-                           .limit = n->attr.attention->ratio > 0};
+                           .drop = {.limit = n->attr.attention->ratio > 0}};
     if (f->sg->device)                                  /* a number for each row of scores */
         return back ? all * a.rows : 0;
     const int shared = back && (matrices(f, n->out[1]) < all || matrices(f, n->out[2]) < all);

@@ -63,9 +63,10 @@ static void print_dropout(Out *o, const Step *s)
     const AttentionStep *t = s->attention;
     const char *kept = cg_number(o->a, DT_F32, 1 / (1 - t->ratio), 0);
     const uint64_t limit = (uint64_t)(t->ratio * 4294967296.0);
-    text_line(&o->text, "    a.limit = UINT64_C(%" PRIu64 "), a.kept = %s, a.key = %s;", limit,
+    text_line(&o->text,
+              "    a.drop.limit = UINT64_C(%" PRIu64 "), a.drop.kept = %s, a.drop.key = %s;", limit,
               kept, out_key(o, s));
-    text_line(&o->text, "    a.seed = c->seed, a.step = c->step, a.row0 = c->row0;");
+    text_line(&o->text, "    a.drop.seed = c->seed, a.drop.step = c->step, a.drop.row0 = c->row0;");
     const char *first = NULL;
     for (int x = 0; t->chunk && x < MESH_AXES; x++)
         if (t->chunk->along[x].axis >= 0)
@@ -73,9 +74,9 @@ static void print_dropout(Out *o, const Step *s)
                                  first ? " + " : "", out_chunk(o, &t->chunk->along[x], x),
                                  t->random_chunk[x]);
     if (first)
-        text_line(&o->text, "    a.random_first = %s;", first);
+        text_line(&o->text, "    a.drop.first = %s;", first);
     for (int d = 0; d < t->nb; d++)
-        text_line(&o->text, "    a.random_row[%d] = %s, a.random_element[%d] = %s;", d,
+        text_line(&o->text, "    a.drop.row[%d] = %s, a.drop.element[%d] = %s;", d,
                   out_lin(o, t->random_row[d]), d, out_lin(o, t->random_element[d]));
 }
 
@@ -99,12 +100,12 @@ void print_attention(Out *o, const Step *s)
         text_line(x, "    a.count[%d] = %s;", d, out_lin(o, t->count[d]));
     text_line(x, "    a.scale = %s;", cg_number(o->a, DT_F32, at->scale, 0));
     if (at->causal)
-        text_line(x, "    a.causal = true, a.diagonal = %s;", diagonal(o, t));
+        text_line(x, "    a.mask.causal = true, a.mask.diagonal = %s;", diagonal(o, t));
     if (at->window)
-        text_line(x, "    a.window = %" PRId64 ";", at->window);
+        text_line(x, "    a.mask.window = %" PRId64 ";", at->window);
     if (at->causal || at->mask)
-        text_line(x, "    a.fill = %s, a.forbids = %s;", cg_number(o->a, DT_F32, at->fill, 0),
-                  at->forbids ? "true" : "false");
+        text_line(x, "    a.mask.fill = %s, a.mask.forbids = %s;",
+                  cg_number(o->a, DT_F32, at->fill, 0), at->forbids ? "true" : "false");
     for (int i = 0; i < SIDES; i++)
         print_side(o, s, i, name[i]);
     if (t->ratio > 0)

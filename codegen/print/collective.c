@@ -18,20 +18,20 @@ const char *out_chunk(Out *o, const Chunk *of, int mesh)
 void print_collective(Out *o, const Step *s)
 {
     const Collective *c = s->collective;
-    const char *row = o->repeat ? out_key(o, s) : arena_printf(o->a, "%u", s->key), *sizes = "";
+    const char *row = o->repeat ? out_key(o, s) : arena_printf(o->a, "%u", s->key);
     o->context = true;
     if (c->part == ENDS) {
         text_line(&o->text, "pp_end(c, %s);", row);
         return;
     }
-    for (int i = 0; i < c->n_size; i++)
-        sizes = arena_printf(o->a, "%s, %s", sizes, out_lin(o, c->size[i]));
+    const char *sizes = out_lins(o, c->size, c->n_size);
     if (c->kind == PP_ALL_TO_ALL)
-        sizes = arena_printf(o->a, "%s, %d", sizes, c->first);
+        sizes = arena_printf(o->a, "%s{%s, %d}", o->target->cplusplus ? "" : "(PpAcross)", sizes,
+                             c->first);
     const char *work = c->kind == PP_SHARD ? ""
                        : s->arg.n > 2      ? arena_printf(o->a, ", %s", out_pointer(o, s, 2))
                                            : ", NULL";
-    text_line(&o->text, "pp_%s(c, %s%s, %s, %s%s%s);", cg_collective_kind[c->kind].call,
+    text_line(&o->text, "pp_%s(c, %s%s, %s, %s%s, %s);", cg_collective_kind[c->kind].call,
               c->part == BEGINS ? "PP_BEGIN + " : "", row, out_pointer(o, s, 0),
               out_pointer(o, s, 1), work, sizes);
 }

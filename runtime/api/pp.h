@@ -407,7 +407,7 @@ int pp_main(int argc, char **argv, const PpPlan *plan);
      all_gather      (T-1) outer block    in [outer, block] -> out [outer, T, block]; out NULL, for
                                           all of them: nothing is done
      reduce_scatter  (T-1) outer block    in [outer, T, block] -> out [outer, block], added likewise
-     all_to_all      (T-1)/T^2 a d b e f  of a tensor [a, d, b, e, f]; first: from in, divided along
+     all_to_all      (T-1)/T^2 a d b e f  of a tensor [a, d, b, e, f]; to_e: from in, divided along
                                           d, to out, divided along e, else the other way round
      shard           0                    in [outer, T, block] -> out [outer, block]: its own part
    Of row PP_BEGIN + k any but shard is only begun: `in`, `out` and `work` stand until pp_end(),
@@ -420,8 +420,11 @@ void pp_all_gather(const PpCtx *c, int k, const void *in, void *out, void *work,
                    int64_t block);
 void pp_reduce_scatter(const PpCtx *c, int k, const void *in, void *out, void *work, int64_t outer,
                        int64_t block);
-void pp_all_to_all(const PpCtx *c, int k, const void *in, void *out, void *work, int64_t a,
-                   int64_t d, int64_t b, int64_t e, int64_t f, int first);
+typedef struct {
+    int64_t a, d, b, e, f;
+    int to_e;
+} PpAcross;
+void pp_all_to_all(const PpCtx *c, int k, const void *in, void *out, void *work, PpAcross across);
 void pp_shard(const PpCtx *c, int k, const void *in, void *out, int64_t outer, int64_t block);
 
 /* Elements of an operand of n that one member owns in an all_reduce; the last ones own less. */

@@ -41,23 +41,26 @@ typedef struct {
     int dims;                                           /* count[0] * count[1] * .. matrices */
     int64_t count[PP_ATTENTION_DIMS];
     float scale;
-    /* what a masked score is: one of a key beyond row + diagonal (causal), and one that `allowed`
-       does not allow, or forbids; a causal fill is so low that e^(fill - x) is 0, and diagonal >=
-       0; of the keys up to the diagonal only the last `window` are allowed (0: all), some in each
-       row
-     */
-    float fill;
-    bool causal, forbids;
-    int64_t diagonal, window;
+    /* fill: what a masked score is: one of a key beyond row + diagonal (causal), and one that
+       `allowed` does not allow, or forbids; a causal fill is so low that e^(fill - x) is 0, and
+       diagonal >= 0; of the keys up to the diagonal only the last `window` are allowed (0: all),
+       some in each row */
+    struct {
+        float fill;
+        bool causal, forbids;
+        int64_t diagonal, window;
+    } mask;
     PpMatrix q, k, v, y, bias, allowed;                 /* k: [keys, width]; allowed: bytes */
     /* float32 [rows, 2], maximum and 1 / sum: forward writes it where there is one */
     PpMatrix stats;
-    /* dropout: what a kept score is multiplied with; a number below limit drops (0: none); its row
-       and its first element in the generator, see pp_random.h; random_first: that of matrix 0 */
-    float kept;
-    uint64_t limit, seed, step, row0;
-    uint32_t key;
-    int64_t random_first, random_row[PP_ATTENTION_DIMS], random_element[PP_ATTENTION_DIMS];
+    /* dropout: what a kept score is multiplied with; a number below limit drops (0: none); a
+       matrix' row and its first element in the generator, see pp_random.h; first: of matrix 0 */
+    struct {
+        float kept;
+        uint64_t limit, seed, step, row0;
+        uint32_t key;
+        int64_t first, row[PP_ATTENTION_DIMS], element[PP_ATTENTION_DIMS];
+    } drop;
     PpMatrix dy, dq, dk, dv;                            /* backward */
     /* on CPUs of pp_attention_room(); on GPUs, backward, a number for each row of each matrix */
     float *room;
@@ -73,7 +76,7 @@ static inline int64_t pp_attention_group(PpAttention *a)
     PpMatrix *const matrix[] = {&a->q,     &a->k,  &a->v,  &a->y,  &a->bias, &a->allowed,
                                 &a->stats, &a->dy, &a->dq, &a->dk, &a->dv};
     enum { MATRICES = sizeof matrix / sizeof *matrix };
-    int64_t *list[MATRICES + 3] = {a->count, a->random_row, a->random_element};
+    int64_t *list[MATRICES + 3] = {a->count, a->drop.row, a->drop.element};
     int64_t group = 1;
     for (int m = 0; m < MATRICES; m++)
         list[3 + m] = matrix[m]->batch;
@@ -125,7 +128,7 @@ typedef struct {
 static inline PpAttentionRoom pp_attention_room(const PpAttention *a, int64_t matrices, int shared,
                                                 int back)
 {
-    const int64_t half = a->dtype != PP_F32, drops = a->limit > 0,
+    const int64_t half = a->dtype != PP_F32, drops = a->drop.limit > 0,
                   line = pp_attention_line(a->keys), about = PP_ATTENTION_SCORES,
                   least = PP_ATTENTION_LEAST * line, strip = least > about ? least : about,
                   scores = 4 * (a->rows * line < strip ? a->rows * line : strip),

@@ -46,10 +46,15 @@ typedef struct {
     int (*open)(Device *d, const DeviceWish *w); /* 0 after a failure; on the rank's own thread */
     void (*close)(Device *d);                    /* of a failed open too */
     void (*enter)(Device *d);                    /* the calling thread works for this device */
-    void *(*alloc)(Device *d, int64_t bytes);    /* NULL: there is no more */
-    void (*release)(Device *d, void *p);
-    void *(*alloc_host)(Device *d, int64_t bytes); /* host memory that copies need not wait for */
-    void (*release_host)(Device *d, void *p);
+    struct {
+        void *(*alloc)(Device *d, int64_t bytes); /* NULL: there is no more */
+        void (*release)(Device *d, void *p);
+        void *(*alloc_host)(Device *d, int64_t bytes); /* for which copies need not wait */
+        void (*release_host)(Device *d, void *p);
+        /* Bytes of its memory that are in use now and were not when it was opened, by whatever
+         * program; -1: not known */
+        int64_t (*taken)(const Device *d);
+    } memory;
     /* Host or device, either side */
     void (*copy)(Device *d, int stream, void *to, const void *from, int64_t bytes);
     /* Access to that device's memory, where there is such; before copy_to */
@@ -58,9 +63,16 @@ typedef struct {
                     int64_t bytes);
     void (*copy_runs)(Device *d, int stream, void *to, const void *from, const DeviceRuns *r);
     void (*zero)(Device *d, int stream, void *p, int64_t bytes);
-    void (*add)(Device *d, int stream, void *to, const void *from, int64_t n, int dtype);
-    /* Of float32, to the nearest of a half type, PP_BF16 or PP_F16 */
-    void (*round)(Device *d, int stream, void *to, const void *from, int64_t n, int type);
+    struct {
+        void (*add)(Device *d, int stream, void *to, const void *from, int64_t n, int dtype);
+        /* Of float32, to the nearest of a half type, PP_BF16 or PP_F16 */
+        void (*round)(Device *d, int stream, void *to, const void *from, int64_t n, int type);
+        /* What the next two are about; 0: no memory */
+        int (*params)(Device *d, const DeviceParam *list, int n);
+        /* Sums of squares; the order of additions is optim_cpu.c's */
+        void (*norms)(Device *d, int stream, double *sum);
+        void (*update)(Device *d, int stream, const DeviceUpdate *u);
+    } math;
     DeviceEvent (*event)(Device *d, int timed);
     void (*event_free)(Device *d, DeviceEvent e);
     void (*record)(Device *d, int stream, DeviceEvent e);
@@ -73,22 +85,15 @@ typedef struct {
     /* For a function that waits for a number from the device: calls `run` again and again
      * meanwhile, which returns 0 when the wait may never end */
     void (*meanwhile)(Device *d, int (*run)(void *of), void *of);
-    /* How products of a half type are computed, for a run's first line: "by oneDNN with AMX" */
-    const char *(*half_text)(int type);
-    /* What the bits of results depend on: the device's instructions, libraries and their
-       versions */
-    void (*arithmetic)(int number, char *to, int size);
-    /* What the next two are about; 0: no memory */
-    int (*params)(Device *d, const DeviceParam *list, int n);
-    /* Sums of squares; the order of additions is optim_cpu.c's */
-    void (*norms)(Device *d, int stream, double *sum);
-    void (*update)(Device *d, int stream, const DeviceUpdate *u);
+    struct {
+        /* How products of a half type are computed, for a run's first line: "by oneDNN with AMX" */
+        const char *(*half)(int type);
+        /* What the bits of results depend on: the device's instructions, libraries and their
+           versions */
+        void (*arithmetic)(int number, char *to, int size);
+        void (*name)(const Device *d, char *to, int size); /* unique in the machine */
+    } says;
     const char *(*error)(void); /* "": no failure on this thread */
-    /* What it is called, unique in the machine */
-    void (*text)(const Device *d, char *to, int size);
-    /* Bytes of its memory that are in use now and were not when it was opened, by whatever program;
-     * -1: not known */
-    int64_t (*taken)(const Device *d);
 } DeviceOps;
 
 struct Device {

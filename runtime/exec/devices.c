@@ -64,6 +64,6 @@ PpStatus devices_open(Rank *r, int overlap)
     if (!op->open(&r->dev, &w))
         return pp_fail(PP_ERR_IO, "%s, GPU %d: %s", pp_rank(r->group.rank).text, w.number,
                        op->error());
-    op->text(&r->dev, r->report.memory.where, (int)sizeof r->report.memory.where);
+    op->says.name(&r->dev, r->report.memory.where, (int)sizeof r->report.memory.where);
     return PP_OK;
 }

@@ -128,7 +128,7 @@ static PpStatus place(Rank *r, Rank *e)
     int64_t bytes = e->plan.bytes.total;
     if (bytes <= r->plan.bytes.block)
         return plan_place(&e->plan, r->plan.at.slots, NULL);
-    char *room = r->dev.op->alloc(&r->dev, bytes);
+    char *room = r->dev.op->memory.alloc(&r->dev, bytes);
     if (!room)
         return pp_fail(PP_ERR_IO, "%s: no memory for %lld bytes of --eval-data",
                        pp_rank(r->group.rank).text, (long long)bytes);
@@ -193,7 +193,7 @@ void evaluation_close(Rank *r)
         store_follow(r->away.home, &r->dev);
     host_close(e);
     if (e->plan.at.arena && e->plan.at.arena != r->plan.at.slots)
-        r->dev.op->release(&r->dev, e->plan.at.arena);
+        r->dev.op->memory.release(&r->dev, e->plan.at.arena);
     plan_free(&e->plan);
     pool_free(&e->pool);
     r->evaluation = NULL;

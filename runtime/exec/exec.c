@@ -56,7 +56,8 @@ static PpStatus transfer(Rank *r, const Op *op, const Transfer *t)
     case DO_ADD:
     case DO_ADD_OWN:
         if (!r->now.stopped || t->kind == DO_ADD_OWN)
-            d->op->add(d, d->current, t->to, t->from, t->bytes / st_dtype_size(t->dtype), t->dtype);
+            d->op->math.add(d, d->current, t->to, t->from, t->bytes / st_dtype_size(t->dtype),
+                            t->dtype);
         return PP_OK;
     case DO_MEMBERS: return members_sum(r, t, r->plan.at.slots + op->work);
     case DO_COPY:
@@ -302,9 +303,9 @@ void half_copy(Rank *r, int local, int param)
     const PpParam *q = &st->param[param];
     const ParamBlock here = param_block(r, local);
     if (here.half && q->half_offset >= 0)
-        r->dev.op->round(&r->dev, r->dev.current, here.half + q->half_offset,
-                         here.param + q->offset, q->t.bytes / st_dtype_size(q->t.dtype),
-                         st->half_type);
+        r->dev.op->math.round(&r->dev, r->dev.current, here.half + q->half_offset,
+                              here.param + q->offset, q->t.bytes / st_dtype_size(q->t.dtype),
+                              st->half_type);
 }
 
 /* Copies of transmitted parameters whose owner is a stage of this rank. */

@@ -136,7 +136,7 @@ PpStatus host_open(Rank *r)
     TRY(pp_take(&r->pool, &s->fed, run->data.microbatches, sizeof *s->fed));
     s->room_bytes = most_bytes(r);
     r->report.memory.host = lay_out(r, NULL);
-    s->pinned = r->dev.op->alloc_host(&r->dev, r->report.memory.host);
+    s->pinned = r->dev.op->memory.alloc_host(&r->dev, r->report.memory.host);
     if (!s->pinned)
         return pp_fail(PP_ERR_IO, "%s: no %" PRId64 " bytes of pinned host memory: %s",
                        pp_rank(r->group.rank).text, r->report.memory.host, r->dev.op->error());
@@ -171,7 +171,7 @@ void host_close(Rank *r)
     for (int k = 0; s->mark && k < 3 * r->plan.n_op; k++)
         d->op->event_free(d, s->mark[k]);
     if (s->pinned)
-        d->op->release_host(d, s->pinned);
+        d->op->memory.release_host(d, s->pinned);
     r->host = NULL;
 }
 

@@ -109,7 +109,7 @@ static PpStatus store(Measurer *m, char *buf)
 
 static PpStatus transfers(Measurer *m)
 {
-    char *buf = device_cpu.alloc(NULL, LONG);
+    char *buf = device_cpu.memory.alloc(NULL, LONG);
     PpStatus s = group_agree(&m->group, buf ? PP_OK : pp_no_memory());
     if (s == PP_OK) {
         memset(buf, 1, LONG);
@@ -118,7 +118,7 @@ static PpStatus transfers(Measurer *m)
     if (m->folder)
         s = group_agree(&m->group, s == PP_OK ? store(m, buf) : s);
     if (buf)
-        device_cpu.release(NULL, buf);
+        device_cpu.memory.release(NULL, buf);
     return s;
 }
 

@@ -484,7 +484,7 @@ static PpStatus room_open(Room *r, int threads)
     static_assert(RATES_FAR >= 4 * PART * sizeof(float), "parts of a room");
     for (int i = 0; i < LOOP; i++)
         r->mask[i] = i % SHORT <= i / SHORT % SHORT;
-    r->pool = device_cpu.alloc(NULL, RATES_FAR);
+    r->pool = device_cpu.memory.alloc(NULL, RATES_FAR);
     r->conv = pp_conv_open(&shape, threads);
     return r->pool && r->conv ? PP_OK : pp_no_memory();
 }
@@ -531,6 +531,6 @@ PpStatus measure_rates(Group *g, int threads, double *rate)
     if (r.conv)
         pp_conv_close(r.conv);
     if (r.pool)
-        device_cpu.release(NULL, r.pool);
+        device_cpu.memory.release(NULL, r.pool);
     return s;
 }

@@ -114,5 +114,5 @@ void optim_update(Rank *r, int64_t updates, double lr, double scale)
     optimizers[o->train.optimizer].numbers(&now, updates, u.number[OPTIM_ALL]);
     now.weight_decay = 0;
     optimizers[o->train.optimizer].numbers(&now, updates, u.number[OPTIM_NO_DECAY]);
-    d->op->update(d, d->current, &u);
+    d->op->math.update(d, d->current, &u);
 }

@@ -58,7 +58,7 @@ PpStatus same_arithmetic(Run *run, Group *world)
 {
     const DeviceOps *op = device_of(run->model->device)->ops;
     int number = world ? device_number(op, world->host_rank) : 0;
-    op->arithmetic(number, run->arithmetic, (int)sizeof run->arithmetic);
+    op->says.arithmetic(number, run->arithmetic, (int)sizeof run->arithmetic);
     if (!world)
         return PP_OK;
     POOL(pool);

@@ -74,7 +74,7 @@ static PpStatus allocate(Rank *r)
     Plan *p = &r->plan;
     int64_t bytes = p->bytes.total;
     /* a stage whose nodes all run in others has none, and buffers of no bytes still have places */
-    char *arena = r->dev.op->alloc(&r->dev, bytes ? bytes : 1);
+    char *arena = r->dev.op->memory.alloc(&r->dev, bytes ? bytes : 1);
     if (!arena)
         return pp_fail(PP_ERR_IO, "%s: no memory for %" PRId64 " bytes of tensors%s%s",
                        pp_rank(r->group.rank).text, bytes, on_device(r) ? " on the device: " : "",
@@ -91,7 +91,7 @@ static PpStatus list_params(Rank *r)
     int n = r->params.n = optim_count(&r->plan);
     TRY(pp_take(&r->pool, &r->params.at, n, sizeof *r->params.at));
     optim_list(&r->plan, r->run->opt, r->params.at);
-    if (!r->dev.op->params(&r->dev, r->params.at, n))
+    if (!r->dev.op->math.params(&r->dev, r->params.at, n))
         return pp_fail(PP_ERR_IO, "%s: no memory for the optimizer: %s",
                        pp_rank(r->group.rank).text, r->dev.op->error());
     return PP_OK;
@@ -177,7 +177,7 @@ static PpStatus plan_memory(Rank *r)
             r->report.memory.half_type = r->plan.stage[l].st->half_type;
     if (r->report.memory.half_type)
         snprintf(r->report.memory.half, sizeof r->report.memory.half, "%s",
-                 r->dev.op->half_text(r->report.memory.half_type));
+                 r->dev.op->says.half(r->report.memory.half_type));
     r->report.memory.messages = r->plan.n_msg;
     r->report.memory.offloaded = r->plan.work.offloaded;
     r->report.memory.operations = r->plan.work.operations;
@@ -244,7 +244,7 @@ void rank_close(Rank *r)
     host_close(r);
     close_stages(r);
     if (r->plan.at.arena)
-        r->dev.op->release(&r->dev, r->plan.at.arena);
+        r->dev.op->memory.release(&r->dev, r->plan.at.arena);
     plan_free(&r->plan);
     r->dev.op->close(&r->dev);
     pool_free(&r->pool);

@@ -26,7 +26,7 @@ static PpStatus train_norms(Rank *r, int64_t step)
         TRY(dump_grads(r, o->report.dump_grads));
     double t0 = pp_now();
     double *sum = r->plan.norm.blocks ? r->results.square : r->results.norm + 1;
-    r->dev.op->norms(&r->dev, r->dev.current, r->host ? host_norms(r) : sum);
+    r->dev.op->math.norms(&r->dev, r->dev.current, r->host ? host_norms(r) : sum);
     trace_around(&r->report.trace, exec_turn(r, step), AROUND_NORM, t0, t0);
     return PP_OK;
 }
@@ -260,7 +260,7 @@ PpStatus steps_finish(Rank *r)
                         speaks(r) ? results_write(&r->results, run->output_wanted) : PP_OK));
     }
     RunReport after = {.planned = memory_total(&r->report.memory),
-                       .taken = r->dev.op->taken(&r->dev),
+                       .taken = r->dev.op->memory.taken(&r->dev),
                        .live = r->now.live_most,
                        .shards = r->away.count};
     members_count(r, &after.calls, &after.sent);

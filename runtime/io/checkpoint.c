@@ -310,7 +310,7 @@ PpStatus saver_open(Saver **out, const Plan *p, HostCopy *h, const Data *d)
             return pp_no_memory();
     if (!o->save.every || (o->memory.offload & OFFLOAD_PARAMS))
         return PP_OK; /* no thread: it would read what the next step changes */
-    if (bytes > 0 && !(s->snapshot = h->dev->op->alloc_host(h->dev, bytes)))
+    if (bytes > 0 && !(s->snapshot = h->dev->op->memory.alloc_host(h->dev, bytes)))
         return pp_fail(PP_ERR_IO, "rank %d: no memory for the snapshot of --every: %lld bytes",
                        p->ask.rank, (long long)bytes);
     s->worker = worker_open(1);
@@ -323,7 +323,7 @@ void saver_close(Saver *s)
         return;
     worker_close(s->worker);
     if (s->snapshot)
-        s->files->dev->op->release_host(s->files->dev, s->snapshot);
+        s->files->dev->op->memory.release_host(s->files->dev, s->snapshot);
     pool_free(&s->pool);
     pool_free(&s->publication.pool);
     free(s);

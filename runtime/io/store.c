@@ -31,7 +31,7 @@ static PpStatus pinned_open(Store *s, const StoreWish *w)
         s->done[k] = d->op->event(d, w->timed);
         s->begun[k] = w->timed ? d->op->event(d, 1) : NULL;
     }
-    s->pinned = d->op->alloc_host(d, w->bytes);
+    s->pinned = d->op->memory.alloc_host(d, w->bytes);
     if (!s->pinned)
         return pp_fail(PP_ERR_IO, "%s: no %" PRId64 " bytes of pinned host memory for %s: %s",
                        pp_rank(w->rank).text, w->bytes, w->option, d->op->error());
@@ -60,7 +60,7 @@ void store_close(Store *s)
     }
     d->op->event_free(d, s->ready);
     if (s->pinned)
-        d->op->release_host(d, s->pinned);
+        d->op->memory.release_host(d, s->pinned);
     pool_free(&s->pool);
     free(s);
 }

@@ -206,7 +206,8 @@ static void copy(const PpBegun *a, char *to, const char *from, int64_t bytes)
 
 static void add(const PpBegun *a, char *to, const char *from, int64_t n)
 {
-    a->dev->op->add(a->dev, a->dev->current, to, from, n, a->of->st->mesh.collective[a->k].dtype);
+    a->dev->op->math.add(a->dev, a->dev->current, to, from, n,
+                         a->of->st->mesh.collective[a->k].dtype);
 }
 
 /* The sum of all members' n elements: `own` is this member's, the others' are in slots, in one of
@@ -270,7 +271,7 @@ static void give_sums(PpBegun *a)
     const char *sum = add_tree(a, a->in + own_first * a->size, a->work, piece, own);
     char *mine = a->out + own_first * size;
     if (half && own > 0)
-        a->dev->op->round(a->dev, a->dev->current, mine, sum, own, half);
+        a->dev->op->math.round(a->dev, a->dev->current, mine, sum, own, half);
     else
         copy(a, mine, sum, own * size);
     for (int j = 0; j < a->members - 1; j++) {
@@ -381,14 +382,14 @@ void pp_reduce_scatter(const PpCtx *c, int k, const void *in, void *out, void *w
  * divided along the other.  As they are sent both are [a, d, b, e, f] with d and e divided. */
 static Part along(const PpBegun *c, int by_d, int i)
 {
-    const PpFive *s = &c->five;
+    const PpAcross *s = &c->across;
     int64_t n = c->members, rows = s->d / n * s->b, run = s->e / n * s->f * c->size;
     return by_d ? (Part){i * rows * run, s->a, n * rows * run, rows, run, run}
                 : (Part){i * run, s->a, rows * n * run, rows, n * run, run};
 }
 
-static Part across_in(const PpBegun *a, int i) { return along(a, !a->five.first, i); }
-static Part across_out(const PpBegun *a, int i) { return along(a, a->five.first, i); }
+static Part across_in(const PpBegun *a, int i) { return along(a, !a->across.to_e, i); }
+static Part across_out(const PpBegun *a, int i) { return along(a, a->across.to_e, i); }
 
 static void put_across(PpBegun *a)
 {
@@ -396,13 +397,12 @@ static void put_across(PpBegun *a)
     join_parts(a, across_out, &own, &one);
 }
 
-void pp_all_to_all(const PpCtx *c, int k, const void *in, void *out, void *work, int64_t a,
-                   int64_t d, int64_t b, int64_t e, int64_t f, int first)
+void pp_all_to_all(const PpCtx *c, int k, const void *in, void *out, void *work, PpAcross across)
 {
     PpBegun *x = begin(c, k, in, out, work);
     if (!x)
         return;
-    x->five = (PpFive){a, d, b, e, f, first};
+    x->across = across;
     give_parts(x, k, across_in, put_across);
 }
 

@@ -7,12 +7,6 @@
 
 #include "net/links.h"
 
-/* Of a tensor [a, d, b, e, f], as pp_all_to_all() is told. */
-typedef struct {
-    int64_t a, d, b, e, f;
-    int first;
-} PpFive;
-
 /* A collective under way. */
 typedef struct PpBegun {
     struct PpMesh *of;
@@ -23,7 +17,7 @@ typedef struct PpBegun {
     const char *in;
     char *out, *work;
     int64_t n, outer, block; /* as the calls are told */
-    PpFive five;
+    PpAcross across;
     void (*end)(struct PpBegun *a); /* once its messages have arrived */
 } PpBegun;
 

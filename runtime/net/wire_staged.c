@@ -100,7 +100,7 @@ static PpStatus plan_rooms(Links *l, Staging *g)
     int64_t bytes = 0;
     for (int i = 0; i < g->n_room; i++)
         bytes += g->room[i].bytes;
-    g->pinned = bytes ? l->dev->op->alloc_host(l->dev, bytes) : NULL;
+    g->pinned = bytes ? l->dev->op->memory.alloc_host(l->dev, bytes) : NULL;
     l->pinned += bytes;
     if (bytes && !g->pinned)
         return pp_fail(PP_ERR_IO, "%s, pinned memory for messages: %s",
@@ -140,7 +140,7 @@ static void close_staged(Links *l, int broken)
     for (int i = 0; i < g->n_room; i++)
         l->dev->op->event_free(l->dev, g->room[i].left);
     if (g->pinned)
-        l->dev->op->release_host(l->dev, g->pinned);
+        l->dev->op->memory.release_host(l->dev, g->pinned);
 }
 
 /* ---- a message's way ---- */

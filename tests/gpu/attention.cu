@@ -76,7 +76,7 @@ struct Problem {
         a.count[0] = batch;
         a.count[1] = heads;
         a.scale = 0.125f;
-        a.fill = -INFINITY;
+        a.mask.fill = -INFINITY;
         a.q = part(qkv, 0, KINDS), a.k = part(qkv, 1, KINDS), a.v = part(qkv, 2, KINDS);
         a.dq = part(dqkv, 0, KINDS), a.dk = part(dqkv, 1, KINDS), a.dv = part(dqkv, 2, KINDS);
         a.y = part(y, 0, 1), a.dy = part(dy, 0, 1);
@@ -175,7 +175,7 @@ bool measure(int64_t rows, int64_t heads, int64_t batch, bool causal)
     cudaStream_t stream = nullptr;
     need(PP_CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking)));
     c.stream = stream;
-    p.a.causal = causal;
+    p.a.mask.causal = causal;
     const double there = seconds(stream, [&] { pp_cuda_attention(&c, &p.a); }),
                  back = seconds(stream, [&] { pp_cuda_attention_backward(&c, &p.a); });
     need(PP_CUDA(cudaStreamDestroy(stream)) && !*pp_cuda_error());

@@ -112,7 +112,7 @@ mutant "a gradient is read before its sum has ended" "TTrace: gradients under ov
 mutant "norms' gradients are not added up over the sequence" "TTrace, Megatron-LM#1446: the same" sequence pipeline.c 's/(stage0_mesh_partial\[.*?\.param = 1, .*?\.row = )\{.*?\}/${1}{-1, -1, -1}/s'
 mutant "a rounding to bfloat16 is left out" "TTrace: a wrong cast to FP8" half stage0.c 's/pp_(?:nearest|round)_bf16\(/(/'
 mutant "a member has its own part of attention's gradient alone" "TTrace, Megatron-LM#1464: attention's gradient under context parallelism" sequence stage0.c \
-    "s/($backward.*?)"'pp_all_to_all\(c,\s*\d+,\s*(\w+),\s*(\w+),\s*\w+,\s*rows,\s*(\d+),\s*(\d+),\s*(\d+),\s*(\d+),\s*1\);/$1memcpy($3, $2, (size_t)(2 * rows * $4 * $5 * $6 * $7));/s; s/(#include "pp.h"\n)/$1#include <string.h>\n/'
+    "s/($backward.*?)"'pp_all_to_all\(c,\s*\d+,\s*(\w+),\s*(\w+),\s*\w+,\s*\(PpAcross\)\{rows,\s*(\d+),\s*(\d+),\s*(\d+),\s*(\d+),\s*1\}\);/$1memcpy($3, $2, (size_t)(2 * rows * $4 * $5 * $6 * $7));/s; s/(#include "pp.h"\n)/$1#include <string.h>\n/'
 mutant "a norm's gradient is added up once too often" "TTrace, Megatron-LM#1528: it is too large by the number of members" mesh pipeline.c \
     's/(stage0_mesh_partial\[.*?\.param = 1, .*?\.along = )\{0, 1\}, \.row = \{-1, (\d+), -1\}/${1}{1, 1, 0}, .row = {$2, $2, -1}/s'
 

@@ -70,8 +70,10 @@ static void second(const PpCtx *c)
     disturb(c);
     pp_all_gather(c, 1, a, c->out[0], work, c->rows, each / c->rows);
     disturb(c);
-    pp_all_to_all(c, 3, c->in[0], a, work, c->rows, 2 * members, 3, 2 * members, 2 * F, 1); /* bf16 */
-    pp_all_to_all(c, 4, a, b, work, c->rows, 2 * members, 3, 2 * members, F, 0);            /* i32 */
+    pp_all_to_all(c, 3, c->in[0], a, work,
+                  (PpAcross){c->rows, 2 * members, 3, 2 * members, 2 * F, 1}); /* bf16 */
+    pp_all_to_all(c, 4, a, b, work,
+                  (PpAcross){c->rows, 2 * members, 3, 2 * members, F, 0}); /* i32 */
     disturb(c);
     pp_all_gather(c, 5, b, c->out[2], work, c->rows, part_size(c) / c->rows);
     pp_end(c, 2);

@@ -40,21 +40,20 @@ static PpMatrix matrix(void *at, int shared, int64_t T)
 static PpAttention call(const Case *c, Numbers *x)
 {
     const int64_t T = c->places;
-    PpAttention a = {.dtype = c->dtype,
-                     .bias_dtype = PP_F32,
-                     .rows = T,
-                     .keys = T,
-                     .width = D,
-                     .width_v = D,
-                     .dims = 3,
-                     .scale = 0.5f,
-                     .fill = -INFINITY,
-                     .causal = c->causal,
-                     .diagonal = c->diagonal,
-                     .window = c->window,
-                     .limit = c->drops ? UINT64_C(1) << 30 : 0,
-                     .kept = 4.0f / 3,
-                     .seed = 1};
+    PpAttention a = {
+        .dtype = c->dtype,
+        .bias_dtype = PP_F32,
+        .rows = T,
+        .keys = T,
+        .width = D,
+        .width_v = D,
+        .dims = 3,
+        .scale = 0.5f,
+        .mask = {.fill = -INFINITY,
+                 .causal = c->causal,
+                 .diagonal = c->diagonal,
+                 .window = c->window},
+        .drop = {.limit = c->drops ? UINT64_C(1) << 30 : 0, .kept = 4.0f / 3, .seed = 1}};
     const int64_t count[] = {B, H / c->shared, c->shared};
     memcpy(a.count, count, sizeof count);
     PpMatrix *of_queries[] = {&a.q, &a.y, &a.dq, &a.dy}, *of_keys[] = {&a.k, &a.v, &a.dk, &a.dv};
@@ -69,8 +68,8 @@ static PpAttention call(const Case *c, Numbers *x)
     }
     a.stats = (PpMatrix){x->stats, 2, 1, {H * T * 2, c->shared * T * 2, T * 2}};
     for (int i = 0; i < 3; i++)
-        a.random_element[i] = i ? count[2] * T * T / (i == 2 ? c->shared : 1) : 0;
-    a.random_row[0] = 1;
+        a.drop.element[i] = i ? count[2] * T * T / (i == 2 ? c->shared : 1) : 0;
+    a.drop.row[0] = 1;
     return a;
 }
 

@@ -102,14 +102,14 @@ static void run(OptimKind kind, const OptimOptions *o, int dtype, double scale)
         q.state[j] = &state[j];
     for (int i = 0; i < BIG; i++)
         put(&value, dtype, i, start[i % N]);
-    if (!device_cpu.params(&d, &q, 1))
+    if (!device_cpu.math.params(&d, &q, 1))
         exit(3);
     for (int step = 0; step < STEPS; step++) {
         DeviceUpdate u = {.optimizer = kind, .scale = 1 / scale};
         for (int i = 0; i < BIG; i++)
             put(&grad, dtype, i, gradient[step][i % N] * scale);
         optimizers[kind].numbers(o, step, u.number[OPTIM_ALL]);
-        device_cpu.update(&d, 0, &u);
+        device_cpu.math.update(&d, 0, &u);
     }
     device_cpu.close(&d);
 }

@@ -84,7 +84,9 @@ void pp_end(const PpCtx *c, int k)
     case PP_ALL_REDUCE: pp_all_reduce(b.c, k, b.in, b.out, b.work, n[0]); break;
     case PP_ALL_GATHER: pp_all_gather(b.c, k, b.in, b.out, b.work, n[0], n[1]); break;
     case PP_REDUCE_SCATTER: pp_reduce_scatter(b.c, k, b.in, b.out, b.work, n[0], n[1]); break;
-    default: pp_all_to_all(b.c, k, b.in, b.out, b.work, n[0], n[1], n[2], n[3], n[4], b.first);
+    default:
+        pp_all_to_all(b.c, k, b.in, b.out, b.work,
+                      (PpAcross){n[0], n[1], n[2], n[3], n[4], b.first});
     }
 }
 
@@ -124,9 +126,10 @@ void pp_reduce_scatter(const PpCtx *c, int k, const void *in, void *out, void *w
     pthread_barrier_wait(&barrier);
 }
 
-void pp_all_to_all(const PpCtx *c, int k, const void *in, void *out, void *work, int64_t a,
-                   int64_t d, int64_t b, int64_t e, int64_t f, int first)
+void pp_all_to_all(const PpCtx *c, int k, const void *in, void *out, void *work, PpAcross across)
 {
+    const int64_t a = across.a, d = across.d, b = across.b, e = across.e, f = across.f;
+    const int first = across.to_e;
     if (only_begun(k, (Begun){c, in, out, work, {a, d, b, e, f}, first}))
         return;
     int64_t part_d = d / members, part_e = e / members, n = 0;

@@ -27,7 +27,7 @@ for members in 1 2 4; do
     is "the losses and norms of one" "$(steps of$members)" "$(steps of1)"
     ok "its parameters, states and logits" eval 'same of1 of$members 2 && cmp "$work/logits1.npy" "$work/logits$members.npy"'
 done
-ok "of a causal mask a member has rows of both ends" grep -q 'a.diagonal = 14 - 2 \* ((int64_t)c->member\[PP_SEQUENCE\] \* 1 + 0)' "$work/4/stage0.c"
+ok "of a causal mask a member has rows of both ends" grep -q 'a.mask.diagonal = 14 - 2 \* ((int64_t)c->member\[PP_SEQUENCE\] \* 1 + 0)' "$work/4/stage0.c"
 ok "gradients of parameters travel once a step" eval '! grep -q "AllReduce.*weight" "$work"/4/stage*.c && grep -q "%grad/wte" "$work/4/pipeline.c"'
 ok "two replicas of four members divide parameters, for a step" run 4 a --microbatches 2 --dp 2 --zero 3 --steps 1
 ok "two of two members go on" run 2 b --resume "$work/a" --microbatches 2 --dp 2 --steps 2

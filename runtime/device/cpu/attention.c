@@ -126,12 +126,12 @@ static View factor(const Job *b, View s, float times)
 
 static Band band(const Job *b, const Part *p, int which)
 {
-    return (Band){b->a.causal ? which : 0, b->below + p->first, b->above + p->first};
+    return (Band){b->a.mask.causal ? which : 0, b->below + p->first, b->above + p->first};
 }
 /* of a transposed strip of scores */
 static Band band_across(const Job *b, const Part *p, int which)
 {
-    return (Band){b->a.causal ? which : 0, -b->above - p->first, -b->below - p->first};
+    return (Band){b->a.mask.causal ? which : 0, -b->above - p->first, -b->below - p->first};
 }
 
 static Job job(const PpAttention *given, int back)
@@ -143,8 +143,8 @@ static Job job(const PpAttention *given, int back)
     b.group = back ? pp_attention_group(a) : 1;
     b.line = pp_attention_line(a->keys);
     b.strip = pp_attention_strip(a->rows, a->keys);
-    b.above = a->diagonal;
-    b.below = a->window ? a->diagonal - a->window + 1 : 1 - a->rows;
+    b.above = a->mask.diagonal;
+    b.below = a->mask.window ? a->mask.diagonal - a->mask.window + 1 : 1 - a->rows;
     b.half = a->dtype != PP_F32;
     const PpAttentionRoom room = pp_attention_room(a, b.matrices, b.group > 1, back);
     const int all = team_most(), most = all > PP_ATTENTION_PLACES ? PP_ATTENTION_PLACES : all;
@@ -208,9 +208,10 @@ typedef struct {
 static Range range_of(const Job *b, int64_t r)
 {
     const PpAttention *a = &b->a;
-    if (!a->causal)
+    if (!a->mask.causal)
         return (Range){0, a->keys};
-    return (Range){a->window ? pp_band_first(r, b->below) : 0, pp_band_end(r, b->above, a->keys)};
+    return (Range){a->mask.window ? pp_band_first(r, b->below) : 0,
+                   pp_band_end(r, b->above, a->keys)};
 }
 
 static void copy(float *to, const void *from, Range c)
@@ -284,7 +285,7 @@ static void row_mask(const Job *b, int64_t z, int64_t r, float fill, float *x, R
     if (m) {
         m += begin(a, a->allowed.batch, z) + r * a->allowed.row;
         const int64_t step = a->allowed.col;
-        const int no = a->forbids;
+        const int no = a->mask.forbids;
         if (step == 1)
             for (int64_t j = c.first; j < c.end; j++)
                 x[j] = (m[j] != 0) == no ? fill : x[j];
@@ -292,7 +293,7 @@ static void row_mask(const Job *b, int64_t z, int64_t r, float fill, float *x, R
             for (int64_t j = c.first; j < c.end; j++)
                 x[j] = (m[j * step] != 0) == no ? fill : x[j];
     }
-    if (!a->causal)
+    if (!a->mask.causal)
         return;
     const int64_t low = r + b->below, high = r + b->above;
     for (int64_t j = c.first; j < (low < c.end ? low : c.end); j++)
@@ -322,7 +323,7 @@ static void row_scores(const Job *b, int64_t z, int64_t r, const char *from, flo
         to[j] *= a->scale;
     if (a->bias.at)
         row_bias(b, z, r, to, c);
-    row_mask(b, z, r, a->fill, to, c);
+    row_mask(b, z, r, a->mask.fill, to, c);
 }
 
 /* What dropout makes of 1 in row r of matrix z: 0 or `kept`.  Random numbers come in quads, which
@@ -330,16 +331,17 @@ static void row_scores(const Job *b, int64_t z, int64_t r, const char *from, flo
 static const float *row_kept(const Job *b, int64_t z, int64_t r, float *room, Range c)
 {
     const PpAttention *a = &b->a;
-    const uint64_t row = a->row0 + (uint64_t)begin(a, a->random_row, z);
-    const int64_t from = a->random_first + begin(a, a->random_element, z) + r * a->keys + c.first,
+    const uint64_t row = a->drop.row0 + (uint64_t)begin(a, a->drop.row, z);
+    const int64_t from = a->drop.first + begin(a, a->drop.element, z) + r * a->keys + c.first,
                   quad = from / 4, quads = (from + c.end - c.first + 3) / 4 - quad;
     float *to = room + 4;
     for (int64_t q = 0, at = c.first - from % 4; q < quads; q += QUADS, at += 4 * QUADS) {
         uint32_t random[QUADS][4];
         for (int i = 0; i < QUADS; i++)
-            pp_philox(a->seed, a->step, row, (uint64_t)(quad + q + i), a->key, random[i]);
+            pp_philox(a->drop.seed, a->drop.step, row, (uint64_t)(quad + q + i), a->drop.key,
+                      random[i]);
         for (int i = 0; i < 4 * QUADS; i++)
-            to[at + i] = random[i / 4][i % 4] >= a->limit ? a->kept : 0.0f;
+            to[at + i] = random[i / 4][i % 4] >= a->drop.limit ? a->drop.kept : 0.0f;
     }
     return to;
 }
@@ -390,7 +392,7 @@ static void forward_row(const Job *b, const Part *p, int64_t i, View s)
     const float top = row_max(x, c), inverse = 1 / row_exp(x, top, c);
     for (int64_t j = c.first; j < c.end && !b->half; j++)
         x[j] *= inverse;
-    if (a->limit)
+    if (a->drop.limit)
         row_drop(x, x, row_kept(b, z, r, row_room(b, p->thread, 1), c), c);
     narrow(at, x, a->dtype, c);
     if (b->half)
@@ -481,13 +483,13 @@ static void backward_row(const Job *b, const Part *part, int64_t i, View s, View
                 top = stats[0], inverse = stats[a->stats.col];
     char *s_at = s.at + i * s.row * element_bytes(PP_F32),
          *g_at = g.at + i * g.row * element_bytes(PP_F32);
-    float *p = own && !a->limit ? (float *)(void *)s_at : row_room(b, thread, 0),
+    float *p = own && !a->drop.limit ? (float *)(void *)s_at : row_room(b, thread, 0),
           *dp = own ? (float *)(void *)g_at : row_room(b, thread, 1);
     row_scores(b, z, r, s_at, p, c);
     for (int64_t j = c.first; j < c.end; j++)
         p[j] = pp_expf(p[j] - top) * inverse;
     copy(dp, g_at, c);
-    if (a->limit) {
+    if (a->drop.limit) {
         const float *kept = row_kept(b, z, r, row_room(b, thread, 2), c);
         float *dropped = own ? (float *)(void *)s_at : row_room(b, thread, 3);
         row_drop(dropped, p, kept, c);

@@ -45,6 +45,20 @@ typedef struct {
     const uint32_t *mask;
 } Slide;
 
+/* What is known where a kernel is called: `side` x `side` taps, `apart` from each other, which is 1
+   where the stride is not; how many lines are summed at once. */
+typedef struct {
+    int side, stride, apart, high;
+} SlideShape;
+
+/* Where sums of vector v begin.  row: the first tap of the first line, which is line `first` of x;
+   taps: of 3 x 3, those of w. */
+typedef struct {
+    const float *row, *w;
+    const __m512 *taps;
+    int64_t first, v;
+} SlideAt;
+
 /* A channel of y, and what follows it. */
 typedef void SlideChannel(const Slide *u, const float *x, const float *w, float *y,
                           const After *after);
@@ -81,13 +95,13 @@ SLIDE_INLINE void slide_store(const Slide *u, int64_t lines, int64_t v, const in
             _mm512_mask_storeu_ps(y + v * SLIDE_LANES + i * u->ow, last, sum[i]);
 }
 
-/* The sums of `high` lines of a vector: `side` x `side` taps, `apart` from each other, which is 1
-   where the stride is not; `whole`: no line is beside the image.  These are known where it is
-   called.  `row`: the first tap of the first line, which is line `first` of x; taps: of 3 x 3. */
-SLIDE_INLINE void slide(const int side, const int stride, const int apart, const int high,
-                        const int whole, const Slide *u, const float *row, const float *w,
-                        const __m512 *taps, int64_t first, int64_t v, __m512 *sum)
+/* The sums of the lines of a vector; `whole`, known like the shape: no line is beside the image. */
+SLIDE_INLINE void slide(const SlideShape s, const int whole, const Slide *u, const SlideAt *at,
+                        __m512 *sum)
 {
+    const int side = s.side, stride = s.stride, apart = s.apart, high = s.high;
+    const int64_t first = at->first, v = at->v;
+    const float *row = at->row;
     const __m512i evens = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28,
                                             30),
                   odds = _mm512_add_epi32(evens, _mm512_set1_epi32(1));
@@ -121,9 +135,10 @@ SLIDE_INLINE void slide(const int side, const int stride, const int apart, const
                 for (int i = 0; i < high; i++) {
                     const int t = (r - i * stride) / apart;
                     if (r >= i * stride && (r - i * stride) % apart == 0 && t < side)
-                        sum[i] = _mm512_fmadd_ps(side == 3 ? taps[t * side + k + o]
-                                                           : _mm512_set1_ps(w[t * side + k + o]),
-                                                 in[o], sum[i]);
+                        sum[i] =
+                            _mm512_fmadd_ps(side == 3 ? at->taps[t * side + k + o]
+                                                      : _mm512_set1_ps(at->w[t * side + k + o]),
+                                            in[o], sum[i]);
                 }
         }
     }
@@ -131,25 +146,26 @@ SLIDE_INLINE void slide(const int side, const int stride, const int apart, const
 
 /* `high` lines at a time, vector by vector; of 3 x 3 taps, which stay in registers, those lines of
    which none is beside the image without asking. */
-SLIDE_INLINE void slide_channel(const int side, const int stride, const int apart, const int high,
-                                const Slide *u, const float *x, const float *w, float *y,
-                                const After *after)
+SLIDE_INLINE void slide_channel(const SlideShape s, const Slide *u, const float *x, const float *w,
+                                float *y, const After *after)
 {
     enum { REGISTERS = 9 };
+    const int side = s.side, stride = s.stride, high = s.high;
     __m512 taps[REGISTERS], sum[SLIDE_HIGH];
 #pragma GCC unroll 9
     for (int t = 0; t < REGISTERS && side == 3; t++)
         taps[t] = _mm512_set1_ps(w[t]);
     for (int64_t i = 0; i < u->oh; i += high) {
         const int64_t first = i * stride - u->pad_h;
-        const int whole = first >= 0 && first + (high - 1) * stride + (side - 1) * apart < u->h;
+        const int whole = first >= 0 && first + (high - 1) * stride + (side - 1) * s.apart < u->h;
         const After here = after_at(after, 0, i * u->ow);
         const float *row = x + first * u->w - u->pad_w;
         for (int64_t v = 0; v < u->vectors; v++, row += stride * SLIDE_LANES) {
+            const SlideAt at = {row, w, taps, first, v};
             if (side == 3 && whole)
-                slide(side, stride, apart, high, 1, u, row, w, taps, first, v, sum);
+                slide(s, 1, u, &at, sum);
             else
-                slide(side, stride, apart, high, 0, u, row, w, taps, first, v, sum);
+                slide(s, 0, u, &at, sum);
             slide_store(u, u->oh - i, v, high, sum, y + i * u->ow, &here);
         }
     }
@@ -192,7 +208,7 @@ static void slide_any(const Slide *u, const float *x, const float *w, float *y, 
     static void slide_##SIDE##_##STRIDE##_##APART##_##HIGH(                                        \
         const Slide *u, const float *x, const float *w, float *y, const After *after)              \
     {                                                                                              \
-        slide_channel(SIDE, STRIDE, APART, HIGH, u, x, w, y, after);                               \
+        slide_channel((SlideShape){SIDE, STRIDE, APART, HIGH}, u, x, w, y, after);                 \
     }
 #define SLIDES(SIDE, STRIDE, APART) SLIDE(SIDE, STRIDE, APART, 4) SLIDE(SIDE, STRIDE, APART, 7)
 SLIDES(3, 1, 1)

@@ -38,20 +38,30 @@ typedef struct {
     int64_t channels, next_m, next_c; /* channels that are read */
 } Narrow;
 
-/* Lines [line, line + lines) of vector v of the channels of y that w begins with. */
-typedef void NarrowLines(const Narrow *n, const float *x, const float *w, int64_t line,
-                         int64_t lines, int64_t v, float *y, const After *after);
+/* `lines` lines of vector v, from `line` on. */
+typedef struct {
+    int64_t line, lines, v;
+} NarrowPart;
 
-/* `many` channels of y at once; all but the last seven are known where it is called. */
-SLIDE_INLINE void narrow(const int stride, const int high, const int many, const int turned,
-                         const Narrow *n, const float *x, const float *w, int64_t line,
-                         int64_t lines, int64_t v, float *y, const After *after)
+/* A part of the channels of y that w begins with. */
+typedef void NarrowLines(const Narrow *n, const float *x, const float *w, const NarrowPart *part,
+                         float *y, const After *after);
+
+/* What is known where a kernel is called: `many` channels of y at once. */
+typedef struct {
+    int stride, high, many, turned;
+} NarrowShape;
+
+SLIDE_INLINE void narrow(const NarrowShape s, const Narrow *n, const float *x, const float *w,
+                         const NarrowPart *part, float *y, const After *after)
 {
+    const int stride = s.stride, high = s.high, many = s.many, turned = s.turned;
+    const int64_t v = part->v;
     const __m512i evens =
                       _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30),
                   odds = _mm512_add_epi32(evens, _mm512_set1_epi32(1));
     const Slide *u = &n->slide;
-    const int64_t first = line * stride - u->pad_h;
+    const int64_t first = part->line * stride - u->pad_h;
     __m512 sum[2][SLIDE_HIGH];
 #pragma GCC unroll 2
     for (int m = 0; m < many; m++)
@@ -101,17 +111,16 @@ SLIDE_INLINE void narrow(const int stride, const int high, const int many, const
 #pragma GCC unroll 2
     for (int m = 0; m < many; m++) {
         const After here = after_at(after, m, m * u->oh * u->ow);
-        slide_store(u, lines, v, high, sum[m], y + m * u->oh * u->ow, &here);
+        slide_store(u, part->lines, v, high, sum[m], y + m * u->oh * u->ow, &here);
     }
 }
 
 #define NARROW(STRIDE, HIGH, MANY, TURNED)                                                         \
-    static void narrow_##STRIDE##_##HIGH##_##MANY##_##TURNED(const Narrow *n, const float *x,      \
-                                                             const float *w, int64_t line,         \
-                                                             int64_t lines, int64_t v, float *y,   \
-                                                             const After *after)                   \
+    static void narrow_##STRIDE##_##HIGH##_##MANY##_##TURNED(                                      \
+        const Narrow *n, const float *x, const float *w, const NarrowPart *part, float *y,         \
+        const After *after)                                                                        \
     {                                                                                              \
-        narrow(STRIDE, HIGH, MANY, TURNED, n, x, w, line, lines, v, y, after);                     \
+        narrow((NarrowShape){STRIDE, HIGH, MANY, TURNED}, n, x, w, part, y, after);                \
     }
 #define NARROWS(STRIDE, TURNED)                                                                    \
     NARROW(STRIDE, 4, 1, TURNED)                                                                   \
@@ -157,9 +166,9 @@ static void narrow_sample(const PpConv *v, int data, int64_t sample, const float
             for (int64_t m = 0; m < written; m += 2) {
                 const After here = after_at(&after, m, m * u->oh * u->ow);
                 for (int64_t k = 0; k < u->vectors; k++)
-                    lines[m + 1 < written](&n, x + g * n.channels * u->h * u->w,
-                                           w + g * filters + m * n.next_m, i, n_lines, k,
-                                           to + m * u->oh * u->ow, &here);
+                    lines[m + 1 < written](
+                        &n, x + g * n.channels * u->h * u->w, w + g * filters + m * n.next_m,
+                        &(NarrowPart){i, n_lines, k}, to + m * u->oh * u->ow, &here);
             }
             if (!after.out)
                 run_then(then, sample, 1, g * written, written, i * u->ow, n_lines * u->ow);

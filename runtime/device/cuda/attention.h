@@ -76,9 +76,10 @@ struct Mask {
     }
     __device__ bool has(int64_t r, int64_t c) const
     {
-        if (a.causal && (c > r + a.diagonal || (a.window && c <= r + a.diagonal - a.window)))
+        if (a.mask.causal && (c > r + a.mask.diagonal ||
+                              (a.mask.window && c <= r + a.mask.diagonal - a.mask.window)))
             return true;
-        return allowed && (allowed[r * a.allowed.row + c * a.allowed.col] != 0) == a.forbids;
+        return allowed && (allowed[r * a.allowed.row + c * a.allowed.col] != 0) == a.mask.forbids;
     }
 };
 
@@ -87,18 +88,19 @@ struct Dropout {
     const PpAttention &a;
     int64_t row, element; /* of the generator */
     __device__ Dropout(const PpAttention &x, int64_t z)
-        : a(x), row(x.limit ? begin(x, x.random_row, z) : 0),
-          element(x.limit ? x.random_first + begin(x, x.random_element, z) : 0)
+        : a(x), row(x.drop.limit ? begin(x, x.drop.row, z) : 0),
+          element(x.drop.limit ? x.drop.first + begin(x, x.drop.element, z) : 0)
     {
     }
     __device__ float kept(int64_t r, int64_t c) const
     {
         const uint64_t e = static_cast<uint64_t>(element + r * a.keys + c);
         uint32_t random[4];
-        pp_philox(a.seed, a.step, a.row0 + static_cast<uint64_t>(row), e / 4, a.key, random);
+        pp_philox(a.drop.seed, a.drop.step, a.drop.row0 + static_cast<uint64_t>(row), e / 4,
+                  a.drop.key, random);
         const uint32_t mine =
             e % 4 < 2 ? (e % 4 == 0 ? random[0] : random[1]) : (e % 4 == 2 ? random[2] : random[3]);
-        return mine >= a.limit ? a.kept : 0;
+        return mine >= a.drop.limit ? a.drop.kept : 0;
     }
 };
 
@@ -107,22 +109,22 @@ struct Dropout {
  * the keys first .. first + n. */
 PP_DEVICE int64_t keys_begin(const PpAttention &a, int64_t first, int64_t step)
 {
-    const int64_t begin = first + a.diagonal - a.window + 1;
-    return a.causal && a.window && begin > 0 ? begin / step * step : 0;
+    const int64_t begin = first + a.mask.diagonal - a.mask.window + 1;
+    return a.mask.causal && a.mask.window && begin > 0 ? begin / step * step : 0;
 }
 PP_DEVICE int64_t keys_end(const PpAttention &a, int64_t first, int64_t n)
 {
-    const int64_t end = first + n + a.diagonal;
-    return a.causal && end < a.keys ? end : a.keys;
+    const int64_t end = first + n + a.mask.diagonal;
+    return a.mask.causal && end < a.keys ? end : a.keys;
 }
 PP_DEVICE int64_t rows_begin(const PpAttention &a, int64_t first, int64_t step)
 {
-    return a.causal && first > a.diagonal ? (first - a.diagonal) / step * step : 0;
+    return a.mask.causal && first > a.mask.diagonal ? (first - a.mask.diagonal) / step * step : 0;
 }
 PP_DEVICE int64_t rows_end(const PpAttention &a, int64_t first, int64_t n)
 {
-    const int64_t end = first + n - 1 - a.diagonal + a.window;
-    return a.causal && a.window && end < a.rows ? end : a.rows;
+    const int64_t end = first + n - 1 - a.mask.diagonal + a.mask.window;
+    return a.mask.causal && a.mask.window && end < a.rows ? end : a.rows;
 }
 
 /* ---- the host's side ---- */
@@ -168,7 +170,7 @@ inline void note(const PpAttention &a, double products, double tensors, double e
 {
     const double n = static_cast<double>(attention_matrices(a)),
                  rows = n * static_cast<double>(a.rows), keys = static_cast<double>(a.keys),
-                 half = a.causal && a.rows == a.keys ? 0.5 : 1;
+                 half = a.mask.causal && a.rows == a.keys ? 0.5 : 1;
     PP_WORK("attention", 2 * products * half * rows * keys * a.width,
             tensors * element * static_cast<double>(a.width) * (rows + n * keys) / 2);
 }

@@ -148,7 +148,7 @@ struct Scores {
         float s = a.scale * product;
         if (a.bias.at)
             s += bias.at(r, c);
-        return masked(r, c) ? a.fill : s;
+        return masked(r, c) ? a.mask.fill : s;
     }
 };
 
@@ -158,7 +158,7 @@ template <class S>
 __device__ void drop(float *to, const Scores &scores, int64_t first, int64_t from)
 {
     const int ty = static_cast<int>(threadIdx.x) / SIDE, tx = static_cast<int>(threadIdx.x) % SIDE;
-    if (scores.a.limit == 0)
+    if (scores.a.drop.limit == 0)
         return;
 #pragma unroll 1
     for (int i = 0; i < S::rm * S::rn; i++) {
@@ -235,7 +235,7 @@ __global__ void __launch_bounds__(THREADS) attention_forward(PpAttention a, int6
                 const float e = pp_expf(s[i][j] - base);
                 more += e;
                 float *at = p + (ty + SIDE * i) * S::score_line + tx + SIDE * j;
-                *at = !scores.inside(r, c) ? 0 : a.limit ? e * *at : e;
+                *at = !scores.inside(r, c) ? 0 : a.drop.limit ? e * *at : e;
             }
             const float less = pp_expf(top[i] - base);
             sum[i] = sum[i] * less + sum_of(more);
@@ -302,7 +302,7 @@ __device__ void score_gradient(const Scores &scores, const RowStats (&rows)[S::r
                 continue;
             }
             const float p = pp_expf(scores.of(r, c, s[i][j]) - rows[i].top) * rows[i].inverse,
-                        kept = scores.a.limit
+                        kept = scores.a.drop.limit
                                    ? room[(ty + SIDE * i) * S::score_line + tx + SIDE * j]
                                    : 1;
             s[i][j] = p * kept;

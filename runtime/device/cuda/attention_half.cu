@@ -60,20 +60,20 @@ PP_DEVICE void run_on(Running &row, float (&s)[N / 8][4], float (&less)[2], cons
 template <int N>
 PP_DEVICE void drop(float (&p)[N / 8][4], const PpAttention &a, const Choice &choice)
 {
-    if (a.limit == 0)
+    if (a.drop.limit == 0)
         return;
 #pragma unroll
     for (int j = 0; j < N / 8; j++)
 #pragma unroll
         for (int e = 0; e < 4; e++)
-            p[j][e] = choice.is_dropped(j, e) ? 0 : p[j][e] * a.kept;
+            p[j][e] = choice.is_dropped(j, e) ? 0 : p[j][e] * a.drop.kept;
 }
 
 /* Of one tile: scores, and what they add to the results of a warp's strips. */
 template <class S, class Queries>
 PP_DEVICE void one_tile(float (&out)[S::m][S::wide / 8][4], Running (&row)[S::m],
                         const Queries &queries, const Half *k, const PpAttention &a, int z,
-                        int first, int from)
+                        const Place<false> &tile)
 {
     constexpr int N = S::keys;
     float s[S::m][N / 8][4] = {};
@@ -81,11 +81,11 @@ PP_DEVICE void one_tile(float (&out)[S::m][S::wide / 8][4], Running (&row)[S::m]
     Choice chosen[S::m];
 #pragma unroll
     for (int m = 0; m < S::m; m++)
-        chosen[m] = choice<false, N>(a, z, Place<false>{first + 16 * m, from});
+        chosen[m] = choice<false, N>(a, z, Place<false>{tile.row + 16 * m, tile.column});
     by_rows<S::type, S::wide, S::m, N, S::kept>(s, queries, k);
 #pragma unroll
     for (int m = 0; m < S::m; m++) {
-        const Place<false> at = {first + 16 * m, from};
+        const Place<false> at = {tile.row + 16 * m, tile.column};
         float less[2];
         scores_of<false, N>(s[m], a, z, at, chosen[m]);
         run_on<N>(row[m], s[m], less, a);
@@ -131,8 +131,9 @@ __global__ void __launch_bounds__(HALF_THREADS, 2) attention_half(PpAttention a,
     for (int from = begins; from < end; from += S::keys) {
         if (from + S::keys < end)
             copy(from + S::keys);
-        if (!Place<false>{mine, from}.empty(a, 16 * S::m, S::keys))
-            one_tile<S>(out, row, queries, stage(from), a, z, mine, from);
+        const Place<false> at = {mine, from};
+        if (!at.empty(a, 16 * S::m, S::keys))
+            one_tile<S>(out, row, queries, stage(from), a, z, at);
         cp_async_wait<0>();
         __syncthreads();
     }
@@ -151,8 +152,8 @@ __global__ void __launch_bounds__(HALF_THREADS, 2) attention_half(PpAttention a,
                 stats.set(r, 1, inverse[h]);
             }
         }
-        deliver<S::type, S::wide, S::wide>(y, out[m], inverse, own + m * 16 * S::wide, at, a.rows,
-                                           0, a.width_v);
+        deliver<S::type, S::wide, S::wide>(y, out[m], inverse, own + m * 16 * S::wide,
+                                           {at, a.rows, 0, a.width_v});
     }
 }
 

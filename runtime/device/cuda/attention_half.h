@@ -71,12 +71,12 @@ template <bool TURNED> struct Place {
     static constexpr int FAR = 1 << 29;
     static __device__ int highest(const PpAttention &a)
     {
-        return a.causal && a.diagonal < FAR ? static_cast<int>(a.diagonal) : FAR;
+        return a.mask.causal && a.mask.diagonal < FAR ? static_cast<int>(a.mask.diagonal) : FAR;
     }
     static __device__ int lowest(const PpAttention &a)
     {
-        const int64_t d = a.diagonal - a.window + 1;
-        return a.causal && a.window && d > -FAR ? static_cast<int>(d) : -FAR;
+        const int64_t d = a.mask.diagonal - a.mask.window + 1;
+        return a.mask.causal && a.mask.window && d > -FAR ? static_cast<int>(d) : -FAR;
     }
 };
 
@@ -113,7 +113,7 @@ PP_DEVICE Choice choice(const PpAttention &a, int z, const Place<TURNED> &at)
         const Mask mask(a, only_here(z));
         c.masked = bits_of<TURNED, N>(a, at, [&](int q, int k) { return mask.has(q, k); });
     }
-    if (a.limit) {
+    if (a.drop.limit) {
         const Dropout dropout(a, only_here(z));
         c.dropped =
             bits_of<TURNED, N>(a, at, [&](int q, int k) { return dropout.kept(q, k) == 0; });
@@ -148,7 +148,7 @@ PP_DEVICE void scores_of(float (&s)[N / 8][4], const PpAttention &a, int z, cons
         for (int j = 0; j < N / 8; j++)
 #pragma unroll
             for (int e = 0; e < 4; e++)
-                s[j][e] = choice.is_masked(j, e) ? a.fill : s[j][e];
+                s[j][e] = choice.is_masked(j, e) ? a.mask.fill : s[j][e];
     }
     if (at.border(a, N)) {
         const Span left[2] = {at.left(a, row_of(0)), at.left(a, row_of(2))};

@@ -95,9 +95,9 @@ PP_DEVICE void gradients(float (&g)[N / 8][4], float (&p)[N / 8][4], const PpAtt
     for (int j = 0; j < N / 8; j++)
 #pragma unroll
         for (int e = 0; e < 4; e++) {
-            const float kept = a.limit == 0              ? 1
+            const float kept = a.drop.limit == 0         ? 1
                                : choice.is_dropped(j, e) ? 0
-                                                         : a.kept,
+                                                         : a.drop.kept,
                         ds = p[j][e] * (g[j][e] * kept - of(j, e).delta);
             g[j][e] = choice.is_masked(j, e) ? 0 : ds;
             p[j][e] *= kept;
@@ -121,12 +121,17 @@ PP_DEVICE void fetch_queries(float *to, const PpAttention &a, const Matrix &stat
     cp_async_4(to + 2 * WALK + i, there ? a.room + z * a.rows + r : a.room, there);
 }
 
-/* One tile of queries: what it adds to a warp's 16 rows of dk and dv. */
+/* A warp's 16 keys: what stays, columns from `chunk` on, and the sums. */
+template <class S> struct Keys {
+    typename S::Own k, v;
+    int chunk;
+    float dk[1][columns<S> / 8][4], dv[1][columns<S> / 8][4];
+};
+
+/* One tile of queries: what it adds to dk and dv. */
 template <class S>
-PP_DEVICE void add_queries(float (&dk)[1][columns<S> / 8][4], float (&dv)[1][columns<S> / 8][4],
-                           const typename S::Own &k, const typename S::Own &v, const Half *q,
-                           const float *stats, const PpAttention &a, int z, const Place<true> &at,
-                           int chunk)
+PP_DEVICE void add_queries(Keys<S> &own, const Half *q, const float *stats, const PpAttention &a,
+                           int z, const Place<true> &at)
 {
     constexpr int N = S::walk;
     const auto query = [&](int j, int e) {
@@ -137,14 +142,14 @@ PP_DEVICE void add_queries(float (&dk)[1][columns<S> / 8][4], float (&dv)[1][col
     float p[1][N / 8][4] = {}, ds[1][N / 8][4] = {};
     uint32_t left[1][N / 16][4];
     const Choice chosen = choice<true, N>(a, z, at);
-    by_rows<S::type, S::wide, 1, N>(p, k, q);
+    by_rows<S::type, S::wide, 1, N>(p, own.k, q);
     probabilities<true, N>(p[0], a, z, at, chosen, query);
-    by_rows<S::type, S::wide, 1, N>(ds, v, dy);
+    by_rows<S::type, S::wide, 1, N>(ds, own.v, dy);
     gradients<N>(ds[0], p[0], a, chosen, query);
     as_left<S::type, 1, N>(left, p);
-    by_columns<S::type, S::wide, 1, N, columns<S>>(dv, left, dy, chunk);
+    by_columns<S::type, S::wide, 1, N, columns<S>>(own.dv, left, dy, own.chunk);
     as_left<S::type, 1, N>(left, ds);
-    by_columns<S::type, S::wide, 1, N, columns<S>>(dk, left, q, chunk);
+    by_columns<S::type, S::wide, 1, N, columns<S>>(own.dk, left, q, own.chunk);
 }
 
 template <class S>
@@ -166,8 +171,7 @@ __global__ void __launch_bounds__(HALF_THREADS, 2)
     cp_async_wait<0>();
     __syncthreads();
     Half *const own_k = tk + half_warp() * 16 * S::wide, *const own_v = tv + (own_k - tk);
-    const typename S::Own k(own_k), v(own_v);
-    float dk[1][columns<S> / 8][4] = {}, dv[1][columns<S> / 8][4] = {};
+    Keys<S> own = {typename S::Own(own_k), typename S::Own(own_v), chunk, {}, {}};
     for (int z = begins; z < begins + group; z++) {
         const HalfMatrix mq(a, a.q, z), mdy(a, a.dy, z);
         const Matrix stats(a, a.stats, z);
@@ -188,38 +192,44 @@ __global__ void __launch_bounds__(HALF_THREADS, 2)
             if (first + S::walk < end)
                 copy(first + S::walk);
             if (!at.empty(a, 16, S::walk))
-                add_queries<S>(dk, dv, k, v, stages + stage(first) * 2 * S::tile,
-                               statistics + stage(first) * 3 * S::walk, a, z, at, chunk);
+                add_queries<S>(own, stages + stage(first) * 2 * S::tile,
+                               statistics + stage(first) * 3 * S::walk, a, z, at);
             cp_async_wait<0>();
             __syncthreads();
         }
     }
     const float scale[2] = {a.scale, a.scale}, one[2] = {1, 1};
-    deliver<S::type, S::wide, columns<S>>(HalfMatrix(a, a.dk, begins), dk[0], scale, own_k, mine,
-                                          a.keys, 8 * chunk, a.width);
-    deliver<S::type, S::wide, columns<S>>(HalfMatrix(a, a.dv, begins), dv[0], one, own_v, mine,
-                                          a.keys, 8 * chunk, a.width_v);
+    deliver<S::type, S::wide, columns<S>>(HalfMatrix(a, a.dk, begins), own.dk[0], scale, own_k,
+                                          {mine, a.keys, 8 * chunk, a.width});
+    deliver<S::type, S::wide, columns<S>>(HalfMatrix(a, a.dv, begins), own.dv[0], one, own_v,
+                                          {mine, a.keys, 8 * chunk, a.width_v});
 }
 
 /* ---- dq ---- */
 
-/* One tile of keys: what it adds to a warp's 16 rows of dq. */
+/* A warp's 16 queries: what stays, of two of them what forward kept, and the sums. */
+template <class S> struct Queries {
+    typename S::Own q, dy;
+    Query row[2];
+    float dq[1][S::wide / 8][4];
+};
+
+/* One tile of keys: what it adds to dq. */
 template <class S>
-PP_DEVICE void add_keys(float (&dq)[1][S::wide / 8][4], const typename S::Own &q,
-                        const typename S::Own &dy, const Half *k, const Query (&row)[2],
-                        const PpAttention &a, int z, const Place<false> &at)
+PP_DEVICE void add_keys(Queries<S> &own, const Half *k, const PpAttention &a, int z,
+                        const Place<false> &at)
 {
     constexpr int N = S::walk;
-    const auto query = [&](int, int e) { return row[e / 2]; };
+    const auto query = [&](int, int e) { return own.row[e / 2]; };
     float p[1][N / 8][4] = {}, ds[1][N / 8][4] = {};
     uint32_t left[1][N / 16][4];
     const Choice chosen = choice<false, N>(a, z, at);
-    by_rows<S::type, S::wide, 1, N>(p, q, k);
+    by_rows<S::type, S::wide, 1, N>(p, own.q, k);
     probabilities<false, N>(p[0], a, z, at, chosen, query);
-    by_rows<S::type, S::wide, 1, N>(ds, dy, k + S::tile);
+    by_rows<S::type, S::wide, 1, N>(ds, own.dy, k + S::tile);
     gradients<N>(ds[0], p[0], a, chosen, query);
     as_left<S::type, 1, N>(left, ds);
-    by_columns<S::type, S::wide, 1, N, S::wide>(dq, left, k, 0);
+    by_columns<S::type, S::wide, 1, N, S::wide>(own.dq, left, k, 0);
 }
 
 template <class S>
@@ -253,21 +263,21 @@ __global__ void __launch_bounds__(HALF_THREADS, 2)
     copy(begins);
     cp_async_wait<0>();
     __syncthreads();
-    Half *const own = tq + half_warp() * 16 * S::wide;
-    const typename S::Own q(own), dy(own + (tdy - tq));
-    float dq[1][S::wide / 8][4] = {};
+    Half *const own_q = tq + half_warp() * 16 * S::wide;
+    Queries<S> own = {
+        typename S::Own(own_q), typename S::Own(own_q + (tdy - tq)), {row[0], row[1]}, {}};
     for (int from = begins; from < end; from += S::walk) {
         const Place<false> at = {mine, from};
         if (from + S::walk < end)
             copy(from + S::walk);
         if (!at.empty(a, 16, S::walk))
-            add_keys<S>(dq, q, dy, stage(from), row, a, z, at);
+            add_keys<S>(own, stage(from), a, z, at);
         cp_async_wait<0>();
         __syncthreads();
     }
     const float scale[2] = {a.scale, a.scale};
-    deliver<S::type, S::wide, S::wide>(HalfMatrix(a, a.dq, z), dq[0], scale, own, mine, a.rows, 0,
-                                       a.width);
+    deliver<S::type, S::wide, S::wide>(HalfMatrix(a, a.dq, z), own.dq[0], scale, own_q,
+                                       {mine, a.rows, 0, a.width});
 }
 
 /* ---- launches ---- */

@@ -344,7 +344,7 @@ void pp_cuda_conv_forward(const PpCtx *c, PpCudaConv *v, int64_t rows, const voi
         return;
     tell_work(*v, "convolution", rows);
 #ifdef PP_WITH_CUDNN
-    if (v->dnn && conv_cudnn_forward(v->dnn, v->scratch, stream_of(c), rows, x, w, y))
+    if (v->dnn && conv_cudnn_forward(stream_of(c), *v, rows, x, w, y))
         return;
 #endif
     (v->mg >= MANY ? conv_tiled : conv_direct)(stream_of(c), v->shape.dtype, v->forward, rows, x, w,
@@ -358,7 +358,7 @@ void pp_cuda_conv_backward_data(const PpCtx *c, PpCudaConv *v, int64_t rows, con
         return;
     tell_work(*v, "convolution", rows);
 #ifdef PP_WITH_CUDNN
-    if (v->dnn && conv_cudnn_data(v->dnn, v->scratch, stream_of(c), rows, dy, w, dx))
+    if (v->dnn && conv_cudnn_data(stream_of(c), *v, rows, dy, w, dx))
         return;
 #endif
     (v->cg >= MANY ? conv_tiled : conv_direct)(stream_of(c), v->shape.dtype, v->data, rows, dy, w,
@@ -372,7 +372,7 @@ void pp_cuda_conv_backward_weight(const PpCtx *c, PpCudaConv *v, int64_t rows, c
         return;
     tell_work(*v, "convolution", rows);
 #ifdef PP_WITH_CUDNN
-    if (v->dnn && conv_cudnn_weight(v->dnn, v->scratch, stream_of(c), rows, x, dy, dw, accumulate))
+    if (v->dnn && conv_cudnn_weight(stream_of(c), *v, rows, x, dy, dw, accumulate))
         return;
 #endif
     (weight_is_tiled(*v) ? conv_weight_tiled : conv_weight_direct)(stream_of(c), *v, rows, x, dy,

@@ -77,12 +77,12 @@ int64_t conv_cudnn_bytes(const CudnnConv *c);                                   
 void conv_cudnn_close(CudnnConv *c);
 void conv_cudnn_close_handle(void *handle);
 /* false: not for so many rows in so little workspace; nothing was launched. */
-bool conv_cudnn_forward(CudnnConv *c, const ConvScratch *work, cudaStream_t s, int64_t rows,
-                        const void *x, const void *w, void *y);
-bool conv_cudnn_data(CudnnConv *c, const ConvScratch *work, cudaStream_t s, int64_t rows,
-                     const void *dy, const void *w, void *dx);
-bool conv_cudnn_weight(CudnnConv *c, const ConvScratch *work, cudaStream_t s, int64_t rows,
-                       const void *x, const void *dy, void *dw, int accumulate);
+bool conv_cudnn_forward(cudaStream_t s, const PpCudaConv &v, int64_t rows, const void *x,
+                        const void *w, void *y);
+bool conv_cudnn_data(cudaStream_t s, const PpCudaConv &v, int64_t rows, const void *dy,
+                     const void *w, void *dx);
+bool conv_cudnn_weight(cudaStream_t s, const PpCudaConv &v, int64_t rows, const void *x,
+                       const void *dy, void *dw, int accumulate);
 #endif
 
 #endif

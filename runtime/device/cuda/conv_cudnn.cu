@@ -148,32 +148,38 @@ struct Factor {
     }
 };
 
+/* Operands and result: x, w, y of forward; dy, w, dx; x, dy, dw. */
+struct Call {
+    const void *first, *second;
+    void *result;
+    int accumulate;
+};
+
 cudnnStatus_t call(const CudnnConv *c, const Choice &a, cudnnConvolutionFwdAlgo_t algo, void *work,
-                   int64_t bytes, const void *x, const void *w, int accumulate, void *y)
+                   int64_t bytes, const Call &of)
 {
-    const Factor one(1), before(accumulate);
-    return cudnnConvolutionForward(c->handle, one.of(c->shape), a.x, x, c->w, w, c->conv, algo,
-                                   work, static_cast<size_t>(bytes), before.of(c->shape), a.y, y);
+    const Factor one(1), before(of.accumulate);
+    return cudnnConvolutionForward(c->handle, one.of(c->shape), a.x, of.first, c->w, of.second,
+                                   c->conv, algo, work, static_cast<size_t>(bytes),
+                                   before.of(c->shape), a.y, of.result);
 }
 
 cudnnStatus_t call(const CudnnConv *c, const Choice &a, cudnnConvolutionBwdDataAlgo_t algo,
-                   void *work, int64_t bytes, const void *dy, const void *w, int accumulate,
-                   void *dx)
+                   void *work, int64_t bytes, const Call &of)
 {
-    const Factor one(1), before(accumulate);
-    return cudnnConvolutionBackwardData(c->handle, one.of(c->shape), c->w, w, a.y, dy, c->conv,
-                                        algo, work, static_cast<size_t>(bytes), before.of(c->shape),
-                                        a.x, dx);
+    const Factor one(1), before(of.accumulate);
+    return cudnnConvolutionBackwardData(c->handle, one.of(c->shape), c->w, of.second, a.y, of.first,
+                                        c->conv, algo, work, static_cast<size_t>(bytes),
+                                        before.of(c->shape), a.x, of.result);
 }
 
 cudnnStatus_t call(const CudnnConv *c, const Choice &a, cudnnConvolutionBwdFilterAlgo_t algo,
-                   void *work, int64_t bytes, const void *x, const void *dy, int accumulate,
-                   void *dw)
+                   void *work, int64_t bytes, const Call &of)
 {
-    const Factor one(1), before(accumulate);
-    return cudnnConvolutionBackwardFilter(c->handle, one.of(c->shape), a.x, x, a.y, dy, c->conv,
-                                          algo, work, static_cast<size_t>(bytes),
-                                          before.of(c->shape), c->w, dw);
+    const Factor one(1), before(of.accumulate);
+    return cudnnConvolutionBackwardFilter(
+        c->handle, one.of(c->shape), a.x, of.first, a.y, of.second, c->conv, algo, work,
+        static_cast<size_t>(bytes), before.of(c->shape), c->w, of.result);
 }
 
 cudnnStatus_t workspace(const CudnnConv *c, const Choice &a, cudnnConvolutionFwdAlgo_t algo,
@@ -229,19 +235,9 @@ struct Trial {
           y(bytes(s, rows * s.m, s.out))
     {
     }
-    /* operands and result of a call */
-    const Spare *of(cudnnConvolutionFwdAlgo_t, int i) const
-    {
-        return i == 0 ? &x : i == 1 ? &w : &y;
-    }
-    const Spare *of(cudnnConvolutionBwdDataAlgo_t, int i) const
-    {
-        return i == 0 ? &y : i == 1 ? &w : &x;
-    }
-    const Spare *of(cudnnConvolutionBwdFilterAlgo_t, int i) const
-    {
-        return i == 0 ? &x : i == 1 ? &y : &w;
-    }
+    Call of(cudnnConvolutionFwdAlgo_t) const { return {x.p, w.p, y.p, 0}; }
+    Call of(cudnnConvolutionBwdDataAlgo_t) const { return {y.p, w.p, x.p, 0}; }
+    Call of(cudnnConvolutionBwdFilterAlgo_t) const { return {x.p, y.p, w.p, 0}; }
 };
 
 /* Does the algorithm fit into the limit, and run?  Its workspace, or -1.  t NULL: in a step nothing
@@ -260,8 +256,7 @@ int64_t usable(const CudnnConv *c, const Choice &a, Algorithm algo, const Trial 
     if (bytes > 0 && !work.p)
         return bytes;
     const bool takes = PP_DNN(cudnnSetStream(c->handle, nullptr)) &&
-                       PP_DNN_TAKES(call(c, a, algo, work.p, bytes, t->of(algo, 0)->p,
-                                         t->of(algo, 1)->p, 0, t->of(algo, 2)->p));
+                       PP_DNN_TAKES(call(c, a, algo, work.p, bytes, t->of(algo)));
     if (!takes)
         cudaGetLastError(); /* what cuDNN tried is not the next launch's error */
     return PP_CUDA(cudaStreamSynchronize(nullptr)) && takes ? bytes : -1;
@@ -369,16 +364,15 @@ Choice *choose(CudnnConv *c, int64_t rows, bool in_step) {
 
 /* Everything that the three have in common; false: not by cuDNN, and nothing was launched. */
 template <class Algorithm>
-bool run(CudnnConv *c, const ConvScratch *work, cudaStream_t s, int64_t rows,
-         Algorithm Choice::*algorithm, int64_t Choice::*bytes, const char *name, const void *first,
-         const void *second, int accumulate, void *result)
+bool run(cudaStream_t s, const PpCudaConv &v, int64_t rows, Algorithm Choice::*algorithm,
+         int64_t Choice::*bytes, const char *name, const Call &of)
 {
+    CudnnConv *c = v.dnn;
     Choice *a = choose(c, rows, true);
     if (!a || a->*bytes < 0 || !PP_DNN(cudnnSetStream(c->handle, s)))
         return false;
     PP_TIMED(name, s);
-    const cudnnStatus_t e =
-        call(c, *a, a->*algorithm, work->p, a->*bytes, first, second, accumulate, result);
+    const cudnnStatus_t e = call(c, *a, a->*algorithm, v.scratch->p, a->*bytes, of);
     if (CUDNN_STATUS_CATEGORY(e) == CUDNN_STATUS_NOT_SUPPORTED) {
         a->*bytes = -1;                                 /* nor will it the next time */
         cudaGetLastError();
@@ -437,24 +431,24 @@ void conv_cudnn_close_handle(void *handle) {
         cudnnDestroy(static_cast<cudnnHandle_t>(handle));
 }
 
-bool conv_cudnn_forward(CudnnConv *c, const ConvScratch *work, cudaStream_t s, int64_t rows,
-                        const void *x, const void *w, void *y)
+bool conv_cudnn_forward(cudaStream_t s, const PpCudaConv &v, int64_t rows, const void *x,
+                        const void *w, void *y)
 {
-    return run(c, work, s, rows, &Choice::forward, &Choice::forward_bytes,
-               "cudnnConvolutionForward", x, w, 0, y);
+    return run(s, v, rows, &Choice::forward, &Choice::forward_bytes, "cudnnConvolutionForward",
+               {x, w, y, 0});
 }
 
-bool conv_cudnn_data(CudnnConv *c, const ConvScratch *work, cudaStream_t s, int64_t rows,
-                     const void *dy, const void *w, void *dx)
+bool conv_cudnn_data(cudaStream_t s, const PpCudaConv &v, int64_t rows, const void *dy,
+                     const void *w, void *dx)
 {
-    return run(c, work, s, rows, &Choice::data, &Choice::data_bytes, "cudnnConvolutionBackwardData",
-               dy, w, 0, dx);
+    return run(s, v, rows, &Choice::data, &Choice::data_bytes, "cudnnConvolutionBackwardData",
+               {dy, w, dx, 0});
 }
 
-bool conv_cudnn_weight(CudnnConv *c, const ConvScratch *work, cudaStream_t s, int64_t rows,
-                       const void *x, const void *dy, void *dw, int accumulate)
+bool conv_cudnn_weight(cudaStream_t s, const PpCudaConv &v, int64_t rows, const void *x,
+                       const void *dy, void *dw, int accumulate)
 {
-    return run(c, work, s, rows, &Choice::weight, &Choice::weight_bytes,
-               "cudnnConvolutionBackwardFilter", x, dy, accumulate, dw);
+    return run(s, v, rows, &Choice::weight, &Choice::weight_bytes, "cudnnConvolutionBackwardFilter",
+               {x, dy, dw, accumulate});
 }
 #endif

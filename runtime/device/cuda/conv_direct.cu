@@ -46,21 +46,22 @@ template <class T> __device__ __forceinline__ T warp_sum(T v) {
 
 template <class Kind, class In = typename Kind::In, class T = typename Kind::Sum>
 __global__ void __launch_bounds__(THREADS)
-    weight_elements(ConvGather g, int terms, int positions, int64_t dy_sample, int out_size,
-                    const In *__restrict__ x, const In *__restrict__ dy, T *__restrict__ dw,
-                    int accumulate)
+    weight_elements(ConvGather g, int terms, int positions, const In *__restrict__ x,
+                    const In *__restrict__ dy, T *__restrict__ dw, int accumulate)
 {
     __shared__ T part[THREADS / WARP];
     const int channel = static_cast<int>(blockIdx.x) / terms,
               thread = static_cast<int>(threadIdx.x);
     const ConvTap tap = g.tap[static_cast<int>(blockIdx.x) % terms];
     const ConvClass c = g.cls[0];
+    const int out_size = c.count[0] * c.count[1] * c.count[2];
     T sum = 0;
     for (int i = thread; i < positions; i += THREADS) {
         const int sample = i / out_size, p = i % out_size;
         sum = multiply_add(
             conv_read<Kind>(g, x, conv_place(g, c, sample, channel / g.rows, p), tap),
-            Kind::load(dy[sample * dy_sample + static_cast<int64_t>(channel) * out_size + p]), sum);
+            Kind::load(dy[sample * g.dest_sample + static_cast<int64_t>(channel) * out_size + p]),
+            sum);
     }
     sum = warp_sum(sum);
     if (thread % WARP == 0)
@@ -95,14 +96,13 @@ template <class Kind, class In = typename Kind::In, class T = typename Kind::Sum
 void weight_gradient(cudaStream_t s, const PpCudaConv &v, int64_t samples, const In *x,
                      const In *dy, T *dw, int accumulate)
 {
-    const int64_t most = conv_samples_at_once(v.out_size), dy_sample = v.shape.m * v.out_size;
+    const int64_t most = conv_samples_at_once(v.out_size);
     const int terms = v.cg * v.taps;
     for (int64_t n = 0; n < samples; n += most, accumulate = 1) {
         const int64_t some = samples - n < most ? samples - n : most;
         PP_LAUNCH(weight_elements<Kind>, static_cast<unsigned>(v.shape.m * terms), THREADS, 0, s,
-                  v.forward, terms, static_cast<int>(some * v.out_size), dy_sample,
-                  static_cast<int>(v.out_size), x + n * v.forward.source_sample, dy + n * dy_sample,
-                  dw, accumulate);
+                  v.forward, terms, static_cast<int>(some * v.out_size),
+                  x + n * v.forward.source_sample, dy + n * v.forward.dest_sample, dw, accumulate);
     }
 }
 

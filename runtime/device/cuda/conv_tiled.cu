@@ -48,21 +48,25 @@ __device__ __forceinline__ int column_of(int x, int j)
 /* ---- forward, and the data's gradient: channels of a group by positions of a class in all samples
  * ---- */
 
+struct Tile {
+    int group, row0, column0, columns; /* columns: there are in all */
+};
+
 template <class Kind, class T = typename Kind::Sum>
-__device__ __forceinline__ void write_sums(const ConvGather &g, const ConvClass &c, int columns,
-                                           int group, int row0, int column0, const T (&sum)[4][8],
+__device__ __forceinline__ void write_sums(const ConvGather &g, const ConvClass &c, const Tile &t,
+                                           const T (&sum)[4][8],
                                            typename Kind::In *__restrict__ dest)
 {
     const int64_t channel = static_cast<int64_t>(g.dest[0]) * g.dest[1] * g.dest[2];
-    const int thread = static_cast<int>(threadIdx.x), y = row0 + 4 * (thread / LINES),
+    const int thread = static_cast<int>(threadIdx.x), y = t.row0 + 4 * (thread / LINES),
               positions = c.count[0] * c.count[1] * c.count[2];
 #pragma unroll
     for (int j = 0; j < 8; j++) {
-        const int column = column0 + column_of(thread % LINES, j);
-        if (column >= columns)
+        const int column = t.column0 + column_of(thread % LINES, j);
+        if (column >= t.columns)
             continue;
-        auto *to = dest + conv_place(g, c, column / positions, group, column % positions).to +
-                   (static_cast<int64_t>(group) * g.rows + y) * channel;
+        auto *to = dest + conv_place(g, c, column / positions, t.group, column % positions).to +
+                   (static_cast<int64_t>(t.group) * g.rows + y) * channel;
 #pragma unroll
         for (int i = 0; i < 4; i++)
             if (y + i < g.rows)
@@ -132,7 +136,7 @@ __global__ void __launch_bounds__(THREADS)
         }
     }
 
-    write_sums<Kind>(g, c, columns, group, row0, column0, sum, dest);
+    write_sums<Kind>(g, c, {group, row0, column0, columns}, sum, dest);
 }
 
 /* ---- the weights' gradient: channels of a group by terms, summed over positions of all samples

@@ -355,9 +355,16 @@ const char *half_text(int) { return "by cuBLAS, summed in float32"; }
 
 /* The struct's fields in order: C++17 has no names here. */
 const DeviceOps device_cuda = {
-    prepare,    count,        open,          close,       enter,     alloc,      release,
-    alloc_host, release_host, copy,          enable_peer, copy_to,   copy_runs,  zero,
-    add_here,   round_here,   event,         event_free,  record,    wait,       done,
-    sync,       elapsed,      context,       meanwhile,   half_text, arithmetic, cuda_params,
-    norms_here, update_here,  pp_cuda_error, text,        taken,
+    prepare,       count,
+    open,          close,
+    enter,         {alloc, release, alloc_host, release_host, taken},
+    copy,          enable_peer,
+    copy_to,       copy_runs,
+    zero,          {add_here, round_here, cuda_params, norms_here, update_here},
+    event,         event_free,
+    record,        wait,
+    done,          sync,
+    elapsed,       context,
+    meanwhile,     {half_text, arithmetic, text},
+    pp_cuda_error,
 };

@@ -80,11 +80,17 @@ PP_DEVICE void fetch(Half *to, const HalfMatrix &m, int64_t first, int64_t rows,
     }
 }
 
-/* A warp's strip of C's, times `factor`, to rows first .. first + 16 and columns from `column` on.
- * room: 16 rows of a tile that this warp alone reads and is done with. */
+/* Rows first .. first + 16 and columns from `column` on, of so many. */
+struct Corner {
+    int64_t first, rows;
+    int column, columns;
+};
+
+/* A warp's strip of C's, times `factor`, to m.  room: 16 rows of a tile that this warp alone reads
+ * and is done with. */
 template <int TYPE, int WIDE, int N>
 PP_DEVICE void deliver(const HalfMatrix &m, const float (&c)[N / 8][4], const float (&factor)[2],
-                       Half *room, int64_t first, int64_t rows, int column, int columns)
+                       Half *room, const Corner &where)
 {
     const int lane = static_cast<int>(threadIdx.x) % 32, g = lane / 4, t = lane % 4;
     __syncwarp();
@@ -97,19 +103,19 @@ PP_DEVICE void deliver(const HalfMatrix &m, const float (&c)[N / 8][4], const fl
     __syncwarp();
 #pragma unroll 1
     for (int i = lane; i < 16 * (N / 8); i += 32) {
-        const int r = i / (N / 8), at = column + i % (N / 8) * 8;
-        if (first + r >= rows || at >= columns)
+        const int r = i / (N / 8), at = where.column + i % (N / 8) * 8;
+        if (where.first + r >= where.rows || at >= where.columns)
             continue;
         const uint4 x = *reinterpret_cast<const uint4 *>(room + swizzled<WIDE>(r, i % (N / 8)));
         const uint32_t word[4] = {x.x, x.y, x.z, x.w};
-        Half *to = m.at + (first + r) * m.row + at * m.col;
-        if (m.wide && at + 8 <= columns) {
+        Half *to = m.at + (where.first + r) * m.row + at * m.col;
+        if (m.wide && at + 8 <= where.columns) {
             *reinterpret_cast<uint4 *>(to) = x;
             continue;
         }
 #pragma unroll
         for (int e = 0; e < 8; e++)
-            if (at + e < columns)
+            if (at + e < where.columns)
                 to[e * m.col] = static_cast<Half>(word[e / 2] >> 16 * (e % 2));
     }
 }

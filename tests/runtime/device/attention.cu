@@ -129,11 +129,11 @@ struct Run {
         a.count[1] = c.groups;
         a.count[2] = c.heads;
         a.scale = 0.3f;
-        a.fill = static_cast<float>(c.fill);
-        a.causal = c.causal;
-        a.diagonal = c.diagonal;
-        a.window = c.window;
-        a.forbids = c.mask == 2;
+        a.mask.fill = static_cast<float>(c.fill);
+        a.mask.causal = c.causal;
+        a.mask.diagonal = c.diagonal;
+        a.mask.window = c.window;
+        a.mask.forbids = c.mask == 2;
         a.q = matrix(q.at(), q_row, 1, n * q_row, c.heads * c.width, c.width);
         a.k = matrix(k.at(), k_row, 1, c.keys * k_row, c.width, 0);
         /* columns apart: v' as it stands */
@@ -157,15 +157,15 @@ struct Run {
             a.allowed = matrix(allowed.p, c.keys, 1, n * c.keys, 0, 0);
         a.stats = matrix(stats.p, 2, 1, all * n * 2, c.heads * n * 2, n * 2);
         a.room = delta.p;
-        a.limit = static_cast<uint64_t>(c.ratio * 4294967296.0);
-        a.kept = static_cast<float>(1 / (1 - c.ratio));
-        a.seed = 77;
-        a.step = 3;
-        a.row0 = 5;
-        a.key = 2;
-        a.random_row[0] = 1;
-        a.random_element[1] = c.heads * n * c.keys;
-        a.random_element[2] = n * c.keys;
+        a.drop.limit = static_cast<uint64_t>(c.ratio * 4294967296.0);
+        a.drop.kept = static_cast<float>(1 / (1 - c.ratio));
+        a.drop.seed = 77;
+        a.drop.step = 3;
+        a.drop.row0 = 5;
+        a.drop.key = 2;
+        a.drop.row[0] = 1;
+        a.drop.element[1] = c.heads * n * c.keys;
+        a.drop.element[2] = n * c.keys;
     }
 
     static double at(const OnDevice &x, const PpMatrix &m, int64_t b, int64_t g, int64_t h,
@@ -185,7 +185,7 @@ struct Run {
         const uint64_t e = static_cast<uint64_t>(((g * c.heads + h) * c.rows + r) * c.keys + j);
         uint32_t random[4];
         pp_philox(77, 3, 5 + static_cast<uint64_t>(b), e / 4, 2, random);
-        return c.ratio == 0 || random[e % 4] >= a.limit ? 1 / (1 - c.ratio) : 0;
+        return c.ratio == 0 || random[e % 4] >= a.drop.limit ? 1 / (1 - c.ratio) : 0;
     }
     bool masked(int64_t b, int64_t r, int64_t j) const
     {
@@ -203,7 +203,7 @@ struct Run {
     {
         Truth t{std::vector<double>(y.host.wide.size()), std::vector<double>(dq.host.wide.size()),
                 std::vector<double>(dk.host.wide.size()), std::vector<double>(dv.host.wide.size())};
-        const double scale = static_cast<double>(a.scale), fill = static_cast<double>(a.fill);
+        const double scale = static_cast<double>(a.scale), fill = static_cast<double>(a.mask.fill);
         std::vector<double> p(static_cast<size_t>(c.keys)), ds(p.size());
         for (int64_t b = 0; b < c.batch; b++)
             for (int64_t g = 0; g < c.groups; g++)
