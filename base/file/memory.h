@@ -10,6 +10,10 @@
 #include <stdint.h>
 #include <stdio.h>
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 typedef struct {
     char *at; /* n bytes, and a NUL behind them; to be freed */
     size_t n, cap;
@@ -39,5 +43,9 @@ void *pool_added(Pool *p, void *list, int *n, size_t size);
 void pool_free(Pool *p);
 /* One that ends with the block in which it stands, however that is left. */
 #define POOL(name) __attribute__((cleanup(pool_free))) Pool name = {0}
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

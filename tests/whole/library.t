@@ -61,7 +61,7 @@ again: 0
 1f1b: verified; cut short: 1"
     usr/bin/ppsplit -q "$model" --split h.1:begin --loss cross_entropy -o wanted
     # but for the options of the command, which a checkpoint keeps
-    ok "$cc: what it wrote is what the command writes" diff -r -I '^    {"[a-z-]*", "[a-z_]*"},$' -I 'n_made = ' -I 'written = ' -I '^// A program that was built' out wanted
+    ok "$cc: what it wrote is what the command writes" diff -r -I '^    {\.option = "[a-z-]*", \.value = "[a-z_]*"},$' -I 'n_made = ' -I 'written = ' -I '^// A program that was built' out wanted
     is "$cxx: says" "$(./in_cpp "$model" h.1:begin 2>/dev/null)" "stage 0: wte, h.0
 stage 1: h.1, ln_f, lm_head
 edge 0 to 1: rank 3, 2048 bytes
