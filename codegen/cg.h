@@ -9,6 +9,7 @@
 #ifndef PPSPLIT_CG_H
 #define PPSPLIT_CG_H
 
+#include "base/file/pack.h"
 #include "codegen.h"
 #include "codegen/func.h"
 #include "runtime/api/pp.h"
@@ -201,8 +202,5 @@ static inline const Value *cg_constant_value(const StageGen *sg, uint32_t i)
     const StageConst *c = &sg->constants.at[i];
     return c->most ? c->most : val(sg->g, c->value);
 }
-
-/* every tensor begins at a multiple */
-static inline int64_t cg_align(int64_t n) { return (n + 63) / 64 * 64; }
 
 #endif

@@ -106,7 +106,7 @@ const PpPartial *cg_partials(const StageGen *sg, Arena *a, int *n)
     *n = 0;
     for (uint32_t i = 0; i < sg->stage->param.n; i++) {
         const ParamUse *u = &sg->stage->param.at[i];
-        int64_t bytes = cg_align(value_bytes(sg->g, sg->g->param.at[u->param].value)),
+        int64_t bytes = align_up(value_bytes(sg->g, sg->g->param.at[u->param].value)),
                 offset = sg->params.chunks_at.at[i];
         for (uint32_t k = 0; k < u->partial.n; k++) {
             const Partial *of = &u->partial.at[k];

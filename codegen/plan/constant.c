@@ -39,7 +39,7 @@ uint32_t cg_constant(StageGen *sg, ValueId v)
     /* a stage that has no number has no file of parameters */
     int64_t n = cg_most_constant(sg, shape_elements(&val(sg->g, v)->shape));
     StageConst c = {.value = v, .inlined = sg->pipe->alone || n <= LONGEST_INLINE};
-    int64_t bytes = cg_align(n * (int64_t)dtype_size(val(sg->g, v)->dtype));
+    int64_t bytes = align_up(n * (int64_t)dtype_size(val(sg->g, v)->dtype));
     int64_t *total = c.inlined ? &sg->bytes_inlined : &sg->bytes_const;
     c.offset = *total;
     *total += bytes;

@@ -89,11 +89,11 @@ void cg_loop(Func *f, const Node *n, Step *s)
     for (uint32_t i = 0; i < r->states; i++)
         for (int k = 0; k < 2; k++) {
             room[i][k] = l->body_room;
-            l->body_room += cg_align(cg_most(f->sg, value_bytes(f->g, n->in[i])));
+            l->body_room += align_up(cg_most(f->sg, value_bytes(f->g, n->in[i])));
         }
     l->room = (const int64_t (*)[2])room;
     s->loop = l;
     const Func *step = l->body->func[F_FORWARD];
-    const int64_t bytes = l->body_room + cg_align(step->bytes.work + step->bytes.scratch);
+    const int64_t bytes = l->body_room + align_up(step->bytes.work + step->bytes.scratch);
     f->bytes.scratch = bytes > f->bytes.scratch ? bytes : f->bytes.scratch;
 }

@@ -1,168 +1,16 @@
 /*
  * memory.c - the workspace of a function.  In: groups in order.  Out: an offset for every buffer
- * that dies with the call.
+ * that dies with the call (base/file/pack.c).
  *
- * Lifetimes are intervals of steps; offsets by greedy-by-size (Pisarchyk and Lee, 2001.03288): the
- * largest first, each at the lowest place that no buffer alive at the same time takes; where that
- * is more than the most that is alive at one step, also by size times lifetime, by first and by
- * last step, each followed by a climb, and where it stays a fiftieth more, from orders drawn at
- * random.  A nest's result takes the place of an operand that dies there when both are walked the
- * same way and no later pass reads the operand; when the result has a place outside the workspace
- * the operand is made there.  So does a result of a backward take the place of what the forward
- * keeps and nobody reads after it: the gradient of logits that of the logits.
+ * Lifetimes are intervals of steps.  A nest's result takes the place of an operand that dies there
+ * when both are walked the same way and no later pass reads the operand; when the result has a
+ * place outside the workspace the operand is made there.  So does a result of a backward take the
+ * place of what the forward keeps and nobody reads after it: the gradient of logits that of the
+ * logits.
  */
-#include <stdlib.h>
 #include <string.h>
 
 #include "plan.h"
-
-/* ---- packing --------------------------------------------------------------------------------- */
-
-enum { CLIMB = 60, PACK_WORK = 4000000, DRAWS = 100 };  /* rounds; steps of all of them */
-
-typedef struct { const Lifetime *l; uint32_t number; } Packed;
-
-static int rising(double x, double y) { return (x > y) - (x < y); }
-
-/* By size, then by first step, then by number. */
-static int by_size(const void *a, const void *b)
-{
-    const Packed *x = a, *y = b;
-    int c = (x->l->bytes < y->l->bytes) - (x->l->bytes > y->l->bytes);
-    c = c ? c : rising(x->l->first, y->l->first);
-    return c ? c : rising(x->number, y->number);
-}
-
-static int by_area(const void *a, const void *b)
-{
-    const Packed *x = a, *y = b;
-    int c = rising((double)y->l->bytes * (y->l->last - y->l->first + 1),
-                   (double)x->l->bytes * (x->l->last - x->l->first + 1));
-    return c ? c : by_size(a, b);
-}
-
-static int by_first(const void *a, const void *b)
-{
-    const Packed *x = a, *y = b;
-    int c = rising(x->l->first, y->l->first);
-    return c ? c : by_size(a, b);
-}
-
-/* The same from the last step on. */
-static int by_last(const void *a, const void *b)
-{
-    const Packed *x = a, *y = b;
-    int c = rising(y->l->last, x->l->last);
-    return c ? c : by_size(a, b);
-}
-
-/* Each at the lowest place where nothing alive at the same time stands; returns the total. */
-static int64_t place_in_order(Lifetime *l, const Packed *order, uint32_t n, uint32_t *placed)
-{
-    int64_t total = 0;
-    for (uint32_t np = 0; np < n; np++) {
-        Lifetime *x = &l[order[np].number];
-        int64_t at = 0;
-        uint32_t j = 0;
-        for (; j < np; j++) {                           /* placed[] is sorted by offset */
-            const Lifetime *y = &l[placed[j]];
-            if (y->last < x->first || x->last < y->first)
-                continue;
-            if (at + x->bytes <= y->offset)
-                break;
-            if (y->offset + y->bytes > at)
-                at = y->offset + y->bytes;
-        }
-        x->offset = at;
-        for (j = np; j > 0 && l[placed[j - 1]].offset > at; j--)
-            placed[j] = placed[j - 1];
-        placed[j] = order[np].number;
-        if (at + x->bytes > total)
-            total = at + x->bytes;
-    }
-    return total;
-}
-
-/* The first one that reaches the end goes half the way to the front. */
-static void promote(const Lifetime *l, Packed *order, int64_t total)
-{
-    uint32_t k = 0;
-    while (l[order[k].number].offset + l[order[k].number].bytes < total)
-        k++;
-    Packed it = order[k];
-    for (uint32_t to = k / 2; k > to; k--)
-        order[k] = order[k - 1];
-    order[k] = it;
-}
-
-int64_t cg_live(const Lifetime *l, uint32_t n)
-{
-    int64_t most = 0;
-    for (uint32_t i = 0; i < n; i++) {
-        int64_t now = 0;
-        for (uint32_t j = 0; j < n; j++)
-            now += l[j].first <= l[i].first && l[j].last >= l[i].first ? l[j].bytes : 0;
-        most = now > most ? now : most;
-    }
-    return most;
-}
-
-typedef struct {
-    Lifetime *l;
-    uint32_t n, *placed;
-    Packed *order;
-    int64_t *best, least, bound, rounds;
-} Packing;
-
-/* From the order that stands, round by round. */
-static void climb(Packing *p)
-{
-    for (int64_t r = 0; r <= p->rounds && p->least > p->bound; r++) {
-        int64_t total = place_in_order(p->l, p->order, p->n, p->placed);
-        for (uint32_t i = 0; total < p->least && i < p->n; i++)
-            p->best[i] = p->l[i].offset;
-        p->least = total < p->least ? total : p->least;
-        promote(p->l, p->order, total);
-    }
-}
-
-/* An order drawn at random, the same in every run. */
-static void shuffle(Packing *p, uint64_t *state)
-{
-    for (uint32_t i = p->n; i > 1; i--) {
-        *state = *state * 6364136223846793005u + 1442695040888963407u;
-        uint32_t j = (uint32_t)((*state >> 33) % i);
-        Packed it = p->order[j];
-        p->order[j] = p->order[i - 1];
-        p->order[i - 1] = it;
-    }
-}
-
-int64_t cg_pack(Arena *a, Lifetime *l, uint32_t n)
-{
-    static int (*const orders[])(const void *, const void *) = {by_size, by_area, by_first,
-                                                                by_last};
-    Packing p = {l, n, arena_array(a, uint32_t, n + 1), arena_array(a, Packed, n + 1),
-                 arena_array(a, int64_t, n + 1), INT64_MAX, cg_live(l, n), 0};
-    int64_t most = n ? PACK_WORK / ((int64_t)n * n) : 0;
-    uint64_t state = 1;
-    p.rounds = most > CLIMB ? CLIMB : most;
-    for (uint32_t k = 0; n > 0 && k < sizeof orders / sizeof *orders; k++) {
-        for (uint32_t i = 0; i < n; i++)
-            p.order[i] = (Packed){&l[i], i};
-        qsort(p.order, n, sizeof *p.order, orders[k]);
-        climb(&p);
-    }
-    for (int draw = 0; draw < DRAWS && p.rounds == CLIMB && p.least * 50 > p.bound * 51; draw++) {
-        shuffle(&p, &state);
-        climb(&p);
-    }
-    for (uint32_t i = 0; i < n; i++)
-        l[i].offset = p.best[i];
-    return n ? p.least : 0;
-}
-
-/* ---- lifetimes ------------------------------------------------------------------------------- */
 
 static void touch(Func *f, uint32_t buf, int step, bool write)
 {
@@ -360,12 +208,35 @@ static void stand_outside(Func *f, const uint32_t *same)
     }
 }
 
+int64_t cg_most_alive(const Func *f, const Packed *l, uint32_t n)
+{
+    int64_t most;
+    if (!pack_most(l, n, (int)f->order.n + 1, &most, NULL))
+        diag_fatal(EXIT_IO, WHERE_NONE, "out of memory");
+    return most;
+}
+
+static void place_work(Func *f, Packed *l, uint32_t n)
+{
+    static const PackSearch how = {.order = {{PACK_SIZE, PACK_FIRST},
+                                             {PACK_AREA, PACK_SIZE, PACK_FIRST},
+                                             {PACK_FIRST, PACK_SIZE},
+                                             {PACK_LAST, PACK_SIZE, PACK_FIRST}},
+                                   .orders = 4,
+                                   .rounds = 60,
+                                   .draws = 100,
+                                   .work = 4000000};
+    if (!pack_place(l, n, (int)f->order.n + 1, &how, &f->bytes.work))
+        diag_fatal(EXIT_IO, WHERE_NONE, "out of memory");
+    f->bytes.live = cg_most_alive(f, l, n);
+}
+
 void cg_memory(Func *f)
 {
     cg_lifetimes(f);
     uint32_t *same = arena_array(f->scratch, uint32_t, f->buf.n + 1),
              *owner = arena_array(f->scratch, uint32_t, f->buf.n + 1);
-    Lifetime *l = arena_array(f->scratch, Lifetime, f->buf.n + 1);
+    Packed *l = arena_array(f->scratch, Packed, f->buf.n + 1);
     uint32_t n = 0;
     for (uint32_t i = 0; i < f->buf.n; i++)
         same[i] = owner[i] = f->buf.at[i].over = NONE;
@@ -375,15 +246,14 @@ void cg_memory(Func *f)
         const Buffer *b = &f->buf.at[i];
         if (b->cls != BUF_WORK || !b->used || b->over != NONE)
             continue;
-        l[n] = (Lifetime){.bytes = cg_align(b->bytes), .first = b->first};
+        l[n] = (Packed){.bytes = align_up(b->bytes), .first = b->first};
         for (uint32_t j = i; j != NONE; j = same[j]) {
             owner[j] = n;
             l[n].last = f->buf.at[j].last;
         }
         n++;
     }
-    f->bytes.work = cg_pack(f->scratch, l, n);
-    f->bytes.live = cg_live(l, n);
+    place_work(f, l, n);
     for (uint32_t i = 0; i < f->buf.n; i++)
         if (owner[i] != NONE)
             f->buf.at[i].offset = l[owner[i]].offset;

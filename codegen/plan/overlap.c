@@ -92,24 +92,15 @@ static void move(Func *f, uint32_t from, uint32_t to)
 }
 
 /* Of the workspace, at one step. */
-static int64_t most_bytes(Func *f, int64_t *at)
+static int64_t most_bytes(Func *f)
 {
-    int64_t now = 0, most = 0;
+    Packed *at = arena_array(f->scratch, Packed, f->buf.n + 1);
     cg_lifetimes(f);
-    for (uint32_t o = 0; o < f->order.n + 2; o++)
-        at[o] = 0;
     for (uint32_t i = 0; i < f->buf.n; i++) {
         const Buffer *b = &f->buf.at[i];
-        if (b->cls != BUF_WORK || b->first < 0)
-            continue;
-        at[b->first] += cg_align(b->bytes);
-        at[b->last + 1] -= cg_align(b->bytes);
+        at[i] = (Packed){b->bytes, 0, b->cls == BUF_WORK ? b->first : -1, b->last};
     }
-    for (uint32_t o = 0; o <= f->order.n; o++) {
-        now += at[o];
-        most = now > most ? now : most;
-    }
-    return most;
+    return cg_most_alive(f, at, f->buf.n);
 }
 
 /* How many are under way when the step at o begins. */
@@ -132,8 +123,8 @@ static bool computes(const Func *f, uint32_t o, uint32_t end)
     return is;
 }
 
-/* at, was: room for numbers by step, by group */
-static bool begin_at(Func *f, uint32_t o, uint32_t from, uint32_t until, int64_t *at, uint32_t *was,
+/* was: room by group */
+static bool begin_at(Func *f, uint32_t o, uint32_t from, uint32_t until, uint32_t *was,
                      int64_t most)
 {
     Group *k = &f->group.at[f->order.at[o]];
@@ -148,7 +139,7 @@ static bool begin_at(Func *f, uint32_t o, uint32_t from, uint32_t until, int64_t
             depends(f, i, meeting(f, from)))
             f->group.at[f->order.at[i]].until = from;
     k->until = until; /* behind both places: nothing has moved there */
-    if (most_bytes(f, at) <= most) {
+    if (most_bytes(f) <= most) {
         uint32_t n = under_way(f, from) + 1;
         f->at_once = n > f->at_once ? n : f->at_once;
         return true;
@@ -161,14 +152,14 @@ static bool begin_at(Func *f, uint32_t o, uint32_t from, uint32_t until, int64_t
 
 void cg_overlap(Func *f)
 {
-    int64_t *at = arena_array(f->scratch, int64_t, f->order.n + 2), most = -1;
+    int64_t most = -1;
     uint32_t *was = arena_array(f->scratch, uint32_t, f->group.n + 1);
     for (uint32_t o = 0; o < f->order.n; o++) {
         if (!meeting(f, o))
             continue;
-        most = most < 0 ? most_bytes(f, at) : most;
+        most = most < 0 ? most_bytes(f) : most;
         uint32_t from = earliest(f, o), until = first_reader(f, o);
-        if (!begin_at(f, o, from, until, at, was, most))
-            begin_at(f, o, o, until, at, was, most);
+        if (!begin_at(f, o, from, until, was, most))
+            begin_at(f, o, o, until, was, most);
     }
 }

@@ -248,10 +248,7 @@ const char *role_known(
 
 void cg_memory(Func *f);
 void cg_lifetimes(Func *f);                             /* of buffers, in steps */
-typedef struct { int64_t bytes; int first, last; int64_t offset; } Lifetime;
-int64_t cg_pack(Arena *a, Lifetime *l, uint32_t n);     /* sets offsets; returns the total */
-/* the most that is alive at one step: no total is less */
-int64_t cg_live(const Lifetime *l, uint32_t n);
+int64_t cg_most_alive(const Func *f, const Packed *l, uint32_t n); /* bytes, at one step */
 
 /* ---- again.c: parts of the stash ---- */
 

@@ -19,7 +19,7 @@ static bool *trained(Arena *a, const Pipe *p)
 static int64_t bytes_of_param(const StageGen *sg, uint32_t i)
 {
     const Param *p = &sg->g->param.at[sg->stage->param.at[i].param];
-    return cg_align(shape_elements(&p->shape) * (int64_t)dtype_size(p->dtype));
+    return align_up(shape_elements(&p->shape) * (int64_t)dtype_size(p->dtype));
 }
 
 /* Gradients, then the sums that are added to them at the end of a step. */
@@ -83,7 +83,7 @@ static void lay_out_halves(StageGen *sg)
                 continue;
             sg->params.half_at.at[q] = sg->params.bytes_half;
             sg->params.bytes_half +=
-                cg_align(shape_elements(&val(sg->g, v)->shape) *
+                align_up(shape_elements(&val(sg->g, v)->shape) *
                          (int64_t)dtype_size(sg->params.half_type));
         }
 }
@@ -266,7 +266,7 @@ static void lay_out_kept(StageGen *sg, FuncKind kind, const Ids both[2], const I
         ValueId v = kept->value.at[i];
         vec_push(sg->a, &kept->layout, layout_of(sg, f, v, &readers));
         vec_push(sg->a, &kept->at, kept->bytes);
-        kept->bytes += cg_align(cg_ref_bytes(f, kept->layout.at[i], v));
+        kept->bytes += align_up(cg_ref_bytes(f, kept->layout.at[i], v));
     }
     arena_free(a);
 }
@@ -292,7 +292,7 @@ static void lay_out_saved(StageGen *sg, const Func *f)
         sg->saved.at.at[i] = sg->saved.bytes;
         if (sg->saved.in.at[i].cls == BUF_SAVED)
             sg->saved.bytes +=
-                cg_align(cg_ref_bytes(f, sg->saved.layout.at[i], sg->saved.value.at[i]));
+                align_up(cg_ref_bytes(f, sg->saved.layout.at[i], sg->saved.value.at[i]));
     }
 }
 
@@ -420,7 +420,7 @@ int64_t cg_bytes_work_of(const StageGen *sg, FuncKind kind)
     const Func *f = sg->func[kind];
     if (!f)
         return 0;
-    return cg_align(f->bytes.work + sg->func[cg_function_like(sg, kind)]->bytes.scratch);
+    return align_up(f->bytes.work + sg->func[cg_function_like(sg, kind)]->bytes.scratch);
 }
 
 int64_t cg_bytes_work(const StageGen *sg)

@@ -427,7 +427,7 @@ const char *cuda_part(Cuda *c, uint32_t stmt, int64_t bytes)
     o->part[o->parts].name = arena_printf(c->p.a, "%s_parts", print_called(&c->p, stmt));
     o->part[o->parts].type = dtype_sum(c->p.n->stmt.at[stmt].type);
     o->part[o->parts].offset = o->bytes_scratch;
-    o->bytes_scratch += cg_align(bytes);
+    o->bytes_scratch += align_up(bytes);
     return use_part(c, o->parts++, PART_WRITTEN);
 }
 

@@ -337,7 +337,7 @@ static bool find_tables(Arena *a, const Lengths *l, const Value *const *v, uint3
     if (s == l->symbols || !shape_most(l, v, &slot))
         return false;
     const int64_t n = symbol->most - symbol->least + 1, size = (int64_t)dtype_size(v[0]->dtype),
-                  bytes = cg_align(shape_elements(&slot) * size);
+                  bytes = align_up(shape_elements(&slot) * size);
     int64_t first, step;
     if (n > MOST_TABLES || bytes > MOST_TABLE_BYTES / n)
         return false;

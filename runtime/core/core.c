@@ -7,6 +7,8 @@
 #include <string.h>
 #include <time.h>
 
+_Static_assert((int)PP_ALIGN == (int)PACK_ALIGN, "tensors begin alike everywhere");
+
 int64_t tensor_dim(const PpTensor *t, int i, PpLength length)
 {
     int64_t sum = 0;

@@ -6,6 +6,7 @@
 
 #include "api/pp.h"
 #include "base/file/memory.h"
+#include "base/file/pack.h"
 #include "core/status.h"
 
 #ifdef __cplusplus
@@ -52,12 +53,6 @@ PpStatus pp_take(Pool *p, void *to, int64_t n, size_t size);
 PpStatus pp_add(Pool *p, void *list, int *n, const void *one, size_t size);
 double pp_now(void); /* seconds, monotonic */
 double pp_median(double *of, int n); /* sorts them; of none: 0 */
-
-/* To PP_ALIGN. */
-static inline int64_t align_up(int64_t bytes)
-{
-    return (bytes + PP_ALIGN - 1) / PP_ALIGN * PP_ALIGN;
-}
 
 #ifdef __cplusplus
 }

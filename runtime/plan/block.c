@@ -1,6 +1,6 @@
 /*
  * block.c - the block of a rank that holds activations and, while an action computes, its
- * workspace.  In: the tables of the stages, instances with birth and death.  Out: an offset for
+ * workspace.  In: the tables of the stages, instances with their lifetimes.  Out: an offset for
  * every instance and for the workspace of every computation.
  *
  * A workspace behind the activations, at one place, stays in the caches and is what most rows have.
@@ -65,7 +65,7 @@ int64_t plan_work_bytes(const Plan *plan, const Op *op)
 
 void block_walk(Planner *p, const Op *op)
 {
-    Instance *i = &p->inst[p->n_inst + p->at];
+    Packed *i = &p->inst[p->n_inst + p->at];
     i->bytes = align_up(plan_work_bytes(p->plan, op));
     if (i->bytes > 0)
         plan_touch(p, p->n_inst + p->at);
@@ -88,12 +88,12 @@ static int64_t place_behind(Planner *p, int64_t activations)
 /* Among them, should that be less than *block. */
 static PpStatus place_among(Planner *p, int64_t *block)
 {
-    int64_t n = p->n_inst + p->plan->n_op, bound, bytes;
-    Instance *all;
+    int64_t n = p->n_inst + p->plan->n_op, bytes;
+    Packed *all;
     POOL(room);
     TRY(pp_take(&room, &all, n, sizeof *all));
     memcpy(all, p->inst, (size_t)n * sizeof *all);
-    TRY(slots_place(all, n, p->plan->n_op, &bytes, &bound, NULL));
+    TRY(slots_place(all, n, p->plan->n_op, &bytes));
     if (bytes < *block) {
         memcpy(p->inst, all, (size_t)n * sizeof *all);
         for (int k = 0; k < p->plan->n_op; k++)
@@ -106,18 +106,18 @@ static PpStatus place_among(Planner *p, int64_t *block)
 /* Of workspaces alone, two of a compound at the same time. */
 static PpStatus most_work(const Planner *p, int64_t *bytes)
 {
-    return slots_bound(p->inst + p->n_inst, p->plan->n_op, p->plan->n_op, bytes, NULL);
+    return slots_most(p->inst + p->n_inst, p->plan->n_op, p->plan->n_op, bytes, NULL);
 }
 
 PpStatus block_place(Planner *p)
 {
     Plan *plan = p->plan;
     PlanBytes *b = &plan->bytes;
-    int64_t all = p->n_inst + plan->n_op, activations, bound;
-    TRY(slots_bound(p->inst, all, plan->n_op, &b->slots_bound, plan->live));
+    int64_t all = p->n_inst + plan->n_op, activations;
+    TRY(slots_most(p->inst, all, plan->n_op, &b->slots_bound, plan->live));
     b->block = b->slots_bound;
     if (!plan->ask.unplaced) {
-        TRY(slots_place(p->inst, p->n_inst, plan->n_op, &activations, &bound, NULL));
+        TRY(slots_place(p->inst, p->n_inst, plan->n_op, &activations));
         b->block = activations + place_behind(p, activations);
         if (b->block * 50 > b->slots_bound * 51)
             TRY(place_among(p, &b->block));

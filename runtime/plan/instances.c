@@ -128,7 +128,7 @@ static PpStatus number_wires(Planner *p)
 
 /* Bytes of one microbatch's instances, in the order of their numbers.  What is computed once for
  * all of them has no outputs of one. */
-static void set_bytes(const Plan *plan, const PpStage *st, Instance *at)
+static void set_bytes(const Plan *plan, const PpStage *st, Packed *at)
 {
     for (int i = 0; i < st->n_input; i++)
         at++->bytes = st->input[i].t.bytes;
@@ -160,8 +160,11 @@ PpStatus instances_number(Planner *p)
     TRY(number_wires(p));
     p->n_inst = n;
     TRY(pp_take(&p->pool, &p->inst, n + plan->n_op, sizeof *p->inst));
+    TRY(pp_take(&p->pool, &p->brought, n, sizeof *p->brought));
     for (int64_t i = 0; i < n + plan->n_op; i++)
-        p->inst[i] = (Instance){.birth = -1, .msg = -1};
+        p->inst[i] = (Packed){.first = -1};
+    for (int64_t i = 0; i < n; i++)
+        p->brought[i] = -1;
     for (int l = 0; l < plan->n_stage; l++)
         for (int m = 0; m < p->m; m++)
             set_bytes(plan, plan->stage[l].st,
@@ -179,9 +182,9 @@ void plan_touch(Planner *p, int64_t id)
 {
     if (id < 0)
         return;
-    Instance *i = &p->inst[id];
-    if (i->birth < 0)
-        i->birth = p->begin;
-    if (i->death < p->end)
-        i->death = p->end;
+    Packed *i = &p->inst[id];
+    if (i->first < 0)
+        i->first = p->begin;
+    if (i->last < p->end)
+        i->last = p->end;
 }

@@ -54,7 +54,7 @@ static PpStatus tensor_message(Planner *p, const SchedAction *a, const PpTensor 
     const int64_t *row0 = ask->row0;
     int64_t rows = ask->masked ? row0[p->m] - row0[0] : row0[m + 1] - row0[m];
     if (receive)
-        p->inst[id].msg = p->plan->n_msg;
+        p->brought[id] = p->plan->n_msg;
     TRY(new_message(p, (Message){.from = receive ? a->peer : a->stage,
                                  .to = receive ? a->stage : a->peer,
                                  .tag = wire * p->m + m,

@@ -2,10 +2,10 @@
  * plan.c - in: a rank's row of the schedule; out: every buffer and message of a step, all in one
  * arena whose size is known before anything runs.
  *
- * Each tensor of each (stage, microbatch) is an Instance with a birth and a death, found by walking
- * the row once (walk.c): an input that comes over the wire is born at its RECV, an output at F, a
- * gradient at I or B; it dies with the last action that reads it, as pp.h's `stashed` says, or with
- * the wait of its last send.  slots.c gives instances their offsets.  Messages, their names and
+ * Each tensor of each (stage, microbatch) is an instance with a lifetime, found by walking the row
+ * once (walk.c): an input that comes over the wire begins at its RECV, an output at F, a gradient
+ * at I or B; it ends with the last action that reads it, as pp.h's `stashed` says, or with the wait
+ * of its last send.  slots.c gives instances their offsets.  Messages, their names and
  * buffers are made too (messages.c, contributions.c), so a step allocates nothing.
  *
  * A microbatch whose row has an R of the whole forward keeps nothing of it: what F writes dies with

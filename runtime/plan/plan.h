@@ -46,7 +46,7 @@ typedef struct {
     int away; /* parameters, gradients and optimizer state are not in the arena (sharded.c) */
     /* sums over replicas have their bytes, but no messages: for who compares */
     int counted;
-    int unplaced; /* activations are counted, as slots_bound, and have no places: for who compares
+    int unplaced; /* activations are counted, as slots_most, and have no places: for who compares
                    */
     /* Parameters, their half copies and constants are that plan's, of the same rank, which has its
      * places; NULL: its own */

@@ -6,12 +6,6 @@
 
 #include "plan.h"
 
-/* A tensor of one (stage, microbatch): alive from action `birth` (-1: never) to action `death`. */
-typedef struct {
-    int64_t bytes, offset;
-    int birth, death, msg; /* msg: the message that brings it, -1 */
-} Instance;
-
 typedef struct Planner {
     Plan *plan;
     Pool pool; /* of what is planned with */
@@ -21,10 +15,13 @@ typedef struct Planner {
     int32_t *again; /* per (local stage, microbatch): what an R computes again; 0: nothing */
     struct {
         unsigned char *moved; /* its stash goes to the store and comes back */
-        Instance *away;       /* its place there: from OFFLOAD to the backward */
+        Packed *away;         /* its place there: from OFFLOAD to the backward */
         int *copy;            /* the last OFFLOAD or FETCH of it that is not waited for, -1 */
     } store;
-    Instance *inst; /* behind those of stages one for the workspace of each op */
+    /* Instances: tensors of one (stage, microbatch), alive from action to action; behind those of
+     * stages one for the workspace of each op */
+    Packed *inst;
+    int *brought; /* per instance of a stage: the message that brings it, -1 */
     int64_t n_inst, *base; /* of stages; per local stage: its first instance */
     /* Per stage: numbers of its inputs, dx, params on the wire */
     struct {
@@ -190,11 +187,9 @@ void plan_sizes(Planner *p);
 void plan_carve(Planner *p, char *arena, char *elsewhere);
 PpStatus plan_point(Planner *p);
 
-/* slots.c; bound: what no placement can go below; live [n_op]: to which the bytes alive at each
- * action are added, or NULL */
-PpStatus slots_bound(const Instance *inst, int64_t n_inst, int n_op, int64_t *bound,
-                     int64_t *live);
-PpStatus slots_place(Instance *inst, int64_t n_inst, int n_op, int64_t *bytes, int64_t *bound,
-                     int64_t *live);
+/* slots.c: the most bytes alive at one action, below which no block can go; live [n_op]: to which
+ * those alive at each are added, or NULL */
+PpStatus slots_most(const Packed *of, int64_t n, int n_op, int64_t *bytes, int64_t *live);
+PpStatus slots_place(Packed *of, int64_t n, int n_op, int64_t *bytes);
 
 #endif

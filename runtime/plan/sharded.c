@@ -107,19 +107,19 @@ static int is_shared(const Plan *plan, int local)
 }
 
 /* Of the stage's whole gradients. */
-static Instance whole_gradients(const Plan *plan, int local)
+static Packed whole_gradients(const Plan *plan, int local)
 {
-    Instance i = {.bytes = plan->stage[local].st->bytes.grad, .birth = -1, .msg = -1};
+    Packed i = {.bytes = plan->stage[local].st->bytes.grad, .first = -1};
     int stage = plan->stage[local].st->index, last = plan->n_op - 1;
     for (int k = 0; k <= last; k++) {
         const SchedAction *a = &plan->op[k].a;
-        if (a->stage == stage && is_backward(a->type) && i.birth < 0)
-            i.birth = k - (k > 0 && plan->op[k - 1].together);
+        if (a->stage == stage && is_backward(a->type) && i.first < 0)
+            i.first = k - (k > 0 && plan->op[k - 1].together);
         if (a->stage == stage && a->type == SA_WAIT_REDUCE_GRAD)
-            i.death = k;
+            i.last = k;
     }
-    if (is_shared(plan, local) || !i.death)
-        i.death = last;
+    if (is_shared(plan, local) || !i.last)
+        i.last = last;
     return i;
 }
 
@@ -131,14 +131,14 @@ PpStatus sharded_begin(Plan *plan)
     if (!plan->ask.train || plan->ask.zero < 2 || plan->ask.passes > 1 || plan->ask.whole_grads ||
         plan->ask.away)
         return PP_OK;
-    Instance *of;
+    Packed *of;
     POOL(room);
     TRY(pp_take(&room, &of, plan->n_stage, sizeof *of));
     for (int l = 0; l < plan->n_stage; l++) {
         of[l] = whole_gradients(plan, l);
         all += of[l].bytes;
     }
-    TRY(slots_bound(of, plan->n_stage, plan->n_op, &most, NULL));
+    TRY(slots_most(of, plan->n_stage, plan->n_op, &most, NULL));
     plan->grads_go = most + all / plan->ask.replicas < all;
     return PP_OK;
 }
@@ -146,27 +146,25 @@ PpStatus sharded_begin(Plan *plan)
 /* Each time that a stage comes its block has a place of its own. */
 static PpStatus place_window(Plan *plan)
 {
-    int64_t n = plan->n_op, bound;
-    Instance *block;
+    int64_t n = plan->n_op, most;
+    Packed *block;
     POOL(room);
     TRY(pp_take(&room, &block, n + plan->n_stage, sizeof *block));
     for (int k = 0; k < n; k++) {
         int64_t bytes = block_bytes(plan, &plan->op[k], 0);
-        block[k] = (Instance){.bytes = bytes,
-                              .birth = bytes ? k : -1,
-                              .death = bytes ? resharded_at(plan, k) : 0,
-                              .msg = -1};
+        block[k] = (Packed){.bytes = bytes,
+                            .first = bytes ? k : -1,
+                            .last = bytes ? resharded_at(plan, k) : 0};
     }
-    TRY(slots_bound(block, n, plan->n_op, &plan->bytes.brought, NULL));
+    TRY(slots_most(block, n, plan->n_op, &plan->bytes.brought, NULL));
     for (int k = 0; k < n; k++)
         block[k].bytes = block_bytes(plan, &plan->op[k], 1);
     for (int l = 0; l < plan->n_stage; l++) {
         plan->bytes.values += values_bytes(plan->stage[l].st);
-        block[n + l] =
-            plan->grads_go ? whole_gradients(plan, l) : (Instance){.birth = -1, .msg = -1};
+        block[n + l] = plan->grads_go ? whole_gradients(plan, l) : (Packed){.first = -1};
     }
-    TRY(slots_place(block, n + plan->n_stage, plan->n_op, &plan->bytes.window, &bound,
-                    plan->live));
+    TRY(slots_most(block, n + plan->n_stage, plan->n_op, &most, plan->live));
+    TRY(slots_place(block, n + plan->n_stage, plan->n_op, &plan->bytes.window));
     for (int k = 0; k < n; k++)
         plan->op[k].window = block[k].offset;
     for (int l = 0; l < plan->n_stage; l++)
@@ -216,16 +214,14 @@ static int op_of(const Plan *plan, int l, int type)
 PpStatus sharded_rooms(Planner *p, int64_t *bytes)
 {
     const Plan *plan = p->plan;
-    int64_t bound;
-    Instance *of;
+    Packed *of;
     POOL(room);
     TRY(pp_take(&room, &of, plan->n_stage, sizeof *of));
     for (int l = 0; l < plan->n_stage; l++)
-        of[l] = (Instance){.bytes = p->reduction[l].rooms * p->reduction[l].room,
-                           .birth = op_of(plan, l, SA_REDUCE_GRAD),
-                           .death = op_of(plan, l, SA_WAIT_REDUCE_GRAD),
-                           .msg = -1};
-    TRY(slots_place(of, plan->n_stage, plan->n_op, bytes, &bound, NULL));
+        of[l] = (Packed){.bytes = p->reduction[l].rooms * p->reduction[l].room,
+                         .first = op_of(plan, l, SA_REDUCE_GRAD),
+                         .last = op_of(plan, l, SA_WAIT_REDUCE_GRAD)};
+    TRY(slots_place(of, plan->n_stage, plan->n_op, bytes));
     for (int l = 0; l < plan->n_stage; l++)
         p->reduction[l].at = of[l].offset;
     return PP_OK;

@@ -25,7 +25,7 @@ PpStatus stored_find(Planner *p)
     TRY(pp_take(&p->pool, &p->store.away, n, sizeof *p->store.away));
     TRY(pp_take(&p->pool, &p->store.copy, n, sizeof *p->store.copy));
     for (int64_t k = 0; k < n; k++) {
-        p->store.away[k] = (Instance){.birth = -1, .msg = -1};
+        p->store.away[k] = (Packed){.first = -1};
         p->store.copy[k] = -1;
     }
     for (int k = 0; k < plan->n_op; k++)
@@ -57,7 +57,7 @@ void stored_op(Planner *p, Op *op)
     }
     if (op->a.type == SA_OFFLOAD) {
         p->store.away[at].bytes = plan_stored_bytes(p->plan->stage[l].st, op->again);
-        p->store.away[at].birth = p->begin;
+        p->store.away[at].first = p->begin;
         p->plan->bytes.moved += p->store.away[at].bytes;
         p->plan->work.offloaded++;
     }
@@ -70,12 +70,11 @@ void stored_reader(Planner *p, Op *op)
     op->copy = p->store.copy[at];
     p->store.copy[at] = -1;
     if (op->copy >= 0)
-        p->store.away[at].death = p->end;
+        p->store.away[at].last = p->end;
 }
 
 PpStatus stored_place(Planner *p)
 {
-    int64_t bound;
     return slots_place(p->store.away, (int64_t)p->plan->n_stage * p->m, p->plan->n_op,
-                       &p->plan->bytes.store, &bound, NULL);
+                       &p->plan->bytes.store);
 }

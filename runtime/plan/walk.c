@@ -80,10 +80,10 @@ static void touch_held(Planner *p, int l)
 static PpStatus await(Planner *p, Op *op, int64_t id)
 {
     Plan *plan = p->plan;
-    if (id < 0 || p->inst[id].msg < 0)
+    if (id < 0 || p->brought[id] < 0)
         return PP_OK;
     op->await_count++;
-    return pp_add(&plan->pool, &plan->await, &plan->n_await, &p->inst[id].msg, sizeof(int));
+    return pp_add(&plan->pool, &plan->await, &plan->n_await, &p->brought[id], sizeof(int));
 }
 
 static void touch_sent(Planner *p, const Op *op)

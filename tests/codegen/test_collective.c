@@ -333,8 +333,8 @@ static void *run(void *arg)
 static float *chunk_sum(const Runner *m, const PpPartial *q, int64_t chunk)
 {
     const PpParam *p = &m->table->param[q->param];
-    char *at = m->c.grad + (chunk    ? q->offset + (chunk - 1) * cg_align(p->t.bytes)
-                            : q->use ? p->more_offset + (q->use - 1) * cg_align(p->t.bytes)
+    char *at = m->c.grad + (chunk    ? q->offset + (chunk - 1) * align_up(p->t.bytes)
+                            : q->use ? p->more_offset + (q->use - 1) * align_up(p->t.bytes)
                                      : p->grad_offset);
     return (float *)(void *)at;
 }
@@ -367,7 +367,7 @@ static const float *gradient(Program *x, const Runner *m, const PpParam *q)
     INSIST(q->grad_offset >= 0);
     for (int use = q->more; use >= 0; use--) {
         const char *at =
-            m->c.grad + (use ? q->more_offset + (use - 1) * cg_align(q->t.bytes) : q->grad_offset);
+            m->c.grad + (use ? q->more_offset + (use - 1) * align_up(q->t.bytes) : q->grad_offset);
         const float *own = (const float *)(const void *)at;
         for (int64_t i = 0; i < n; i++)
             sum[i] = use == q->more ? own[i] : own[i] + sum[i];

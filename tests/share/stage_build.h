@@ -15,7 +15,7 @@ static void run_check_order(StageRun *r, const Func *f)
 {
     bool *written = arena_array(r->a, bool, f->buf.n + 1);
     /* 1.05 of what is alive at once, and of a few small buffers what aligning them costs */
-    if (f->bytes.work * 20 > f->bytes.live * 21 && f->bytes.work > f->bytes.live + cg_align(512))
+    if (f->bytes.work * 20 > f->bytes.live * 21 && f->bytes.work > f->bytes.live + align_up(512))
         run_wrong(r, "stage %u %s: a workspace of %lld bytes for %lld alive at once",
                   f->sg->stage->index, run_func_name(f), (long long)f->bytes.work,
                   (long long)f->bytes.live);

@@ -94,7 +94,7 @@ static char *run_add_uses(StageRun *r, const PpParam *p, const char *grad, const
     char *sum = arena_alloc(r->a, (size_t)p->t.bytes + 1);
     for (int use = p->more; use >= 0; use--) {
         const char *own =
-            grad + (use ? p->more_offset + (use - 1) * cg_align(p->t.bytes) : p->grad_offset);
+            grad + (use ? p->more_offset + (use - 1) * align_up(p->t.bytes) : p->grad_offset);
         if (use == p->more && !later) {
             memcpy(sum, own, (size_t)p->t.bytes);
             continue;
