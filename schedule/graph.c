@@ -156,8 +156,8 @@ int sched_graph(SchedGraph *g, int stages, const SchedEdge *edge, int n_edge,
 /* From the rows of a complete schedule.  The chain's edge s -> s+1 is assumed where nothing else
    enters s+1 (or, for its gradient, where no other gradient enters s), so that a file which forgot
    its messages is refused and a file with skips is not. */
-int sched_graph_of(SchedGraph *g, const Schedule *s, const SchedParam *param, int n_param,
-                   SchedError *e)
+static int graph_of_rows(SchedGraph *g, const Schedule *s, const SchedParam *param, int n_param,
+                         SchedError *e)
 {
     const SchedEdge none = {0};
     SchedEdge *list = NULL, *edge;
@@ -190,6 +190,25 @@ int sched_graph_of(SchedGraph *g, const Schedule *s, const SchedParam *param, in
     free(list);
     free(fed);
     return st;
+}
+
+int sched_graph_of(SchedGraph *g, const Schedule *s, const SchedEdge *edge, int n_edge,
+                   const SchedParam *param, int n_param, SchedError *e)
+{
+    const int st = edge ? sched_graph(g, s->stages, edge, n_edge, param, n_param, e)
+                        : graph_of_rows(g, s, param, n_param, e);
+    for (int i = 0; !st && s->infer && i < g->n; i++)
+        g->edge[i].gradient = 0;
+    return st;
+}
+
+void sched_wake_readers(SchedTurns *t, const Schedule *s, const SchedGraph *g, const SchedAction *a)
+{
+    const int back = a->type == SA_B || a->type == SA_I, *first = back ? g->in_first : g->out_first;
+    if (!back && a->type != SA_F)
+        return;
+    for (int k = first[a->stage]; k < first[a->stage + 1]; k++)
+        sched_wake(t, s->rank_of[back ? g->edge[g->in[k]].from : g->edge[k].to]);
 }
 
 int sched_graph_edge(const SchedGraph *g, int from, int to)

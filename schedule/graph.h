@@ -24,9 +24,10 @@ typedef struct SchedGraph {
 /* edge NULL: the chain of adjacent stages. */
 int sched_graph(SchedGraph *g, int stages, const SchedEdge *edge, int n_edge,
                 const SchedParam *param, int n_param, SchedError *e);
-/* The edges that a complete schedule's own sends and receives use; the chain if it has none. */
-int sched_graph_of(SchedGraph *g, const Schedule *s, const SchedParam *param, int n_param,
-                   SchedError *e);
+/* For a schedule; edge NULL: the edges that a complete one's own sends and receives use, the chain
+   if it has none.  Forwards alone send no gradients. */
+int sched_graph_of(SchedGraph *g, const Schedule *s, const SchedEdge *edge, int n_edge,
+                   const SchedParam *param, int n_param, SchedError *e);
 void sched_graph_free(SchedGraph *g);
 int sched_graph_edge(const SchedGraph *g, int from, int to); /* its number, or -1 */
 /* What a computation needs of other stages, of its microbatch, one after the other:
@@ -56,6 +57,9 @@ static inline int sched_next(const SchedGraph *g, SchedNeed *n)
     }
     return 0;
 }
+/* Ranks that may have waited for this computation have a turn. */
+void sched_wake_readers(SchedTurns *t, const Schedule *s, const SchedGraph *g,
+                        const SchedAction *a);
 /* Messages are numbered: a lane is an edge or a shared parameter in one direction
    (sched_graph_lanes of them), and a lane of an edge has one message per microbatch.  -1: along no
    edge. */

@@ -45,15 +45,22 @@ void sched_wake(SchedTurns *t, int rank)
     t->queue[(t->head + t->waiting++) % t->ranks] = rank;
 }
 
-int sched_turn(SchedTurns *t)
+int sched_run(SchedTurns *t, const Schedule *s, int (*step)(void *of, int rank), void *of)
 {
-    if (t->waiting == 0)
-        return -1;
-    const int rank = t->queue[t->head];
-    t->head = (t->head + 1) % t->ranks;
-    t->waiting--;
-    t->queued[rank] = 0;
-    return rank;
+    for (int r = 0; r < s->ranks; r++)
+        sched_wake(t, r);
+    while (t->waiting > 0) {
+        const int r = t->queue[t->head];
+        t->head = (t->head + 1) % t->ranks;
+        t->waiting--;
+        t->queued[r] = 0;
+        while (t->cursor[r] < s->row[r].n && step(of, r))
+            ;
+    }
+    for (int r = 0; r < s->ranks; r++)
+        if (t->cursor[r] < s->row[r].n)
+            return r;
+    return -1;
 }
 
 /* ---- Rows ---- */
@@ -134,6 +141,19 @@ void sched_push(SchedRow *r, SchedAction a)
         r->cap = cap;
     }
     r->a[r->n++] = a;
+}
+
+void sched_push_message(SchedRow *rows, const Schedule *s, int send, int stage, int peer, int mb)
+{
+    static const int receive[SA_TYPES] = {[SA_SEND_F] = SA_RECV_F,
+                                          [SA_SEND_B] = SA_RECV_B,
+                                          [SA_SEND_P] = SA_RECV_P,
+                                          [SA_SEND_GP] = SA_RECV_GP};
+    const int from = s->rank_of[stage], to = s->rank_of[peer];
+    if (from == to)
+        return;
+    sched_push(&rows[from], sched_comm(send, stage, mb, peer));
+    sched_push(&rows[to], sched_comm(receive[send], peer, mb, stage));
 }
 
 int sched_rows_ok(const Schedule *s, SchedError *e)

@@ -32,6 +32,13 @@ static inline double *sched_room_unknown(Pool *m, size_t n) /* all -1 */
 /* All of a file, a pipe too, to be freed; NULL: e says why. */
 char *sched_read(const char *path, size_t *n, SchedError *e);
 
+/* Where a list of all (stage, microbatch)s has this one; how many there are. */
+static inline size_t sched_pair(const Schedule *s, int stage, int microbatch)
+{
+    return (size_t)stage * (size_t)s->microbatches + (size_t)microbatch;
+}
+static inline size_t sched_pairs(const Schedule *s) { return sched_pair(s, s->stages, 0); }
+
 /* Ranks that may go on, of which each has its turn, in a ring. */
 typedef struct SchedTurns {
     int ranks, *cursor; /* per rank: its next action, from 0 */
@@ -40,7 +47,9 @@ typedef struct SchedTurns {
 } SchedTurns;
 void sched_turns(SchedTurns *t, int ranks, Pool *m); /* nobody may; where m is lost, no more */
 void sched_wake(SchedTurns *t, int rank);
-int sched_turn(SchedTurns *t); /* who is next; -1: nobody may go on */
+/* All rows, each rank as far as it comes: step() does its next action, and wakes the ranks that may
+   have waited for it; 0: not yet.  A rank that cannot come to the end of its row; -1: all do. */
+int sched_run(SchedTurns *t, const Schedule *s, int (*step)(void *of, int rank), void *of);
 
 Schedule *sched_new(const char *name, int ranks, int stages, int microbatches);
 /* Appends.  When memory runs out, the row becomes invalid (cap -1) and stays so, so that one check
@@ -59,6 +68,14 @@ int sched_take_rows(Schedule *s, SchedRow *rows, int st, SchedError *e);
 int sched_has_type(const Schedule *s, int type);
 /* Whether the forward at i is recomputed as a whole, so that nothing is kept of it until then. */
 int sched_comes_again(const SchedRow *r, int i);
+
+/* live.c: the most that a rank holds at once.  Of a microbatch a stage has `stash' from F, or what
+   brings it back, to B or I, of that `late' until W, and `saved' from I to W. */
+typedef struct SchedBytes {
+    double stash, late, saved;
+} SchedBytes;
+typedef SchedBytes SchedHeld(const void *of, int stage);
+double sched_most_held(const Schedule *s, int rank, SchedHeld *held, const void *of);
 
 static inline SchedAction sched_act(int type, int stage, int microbatch)
 {
@@ -112,6 +129,8 @@ static inline SchedAction sched_wait_of(const SchedAction *send)
     return sched_comm(send->type == SA_SEND_F ? SA_WAIT_SEND_F : SA_WAIT_SEND_B, send->stage,
                       send->microbatch, send->peer);
 }
+/* One message of two ranks: the send on the row of `stage`, the receive on that of `peer`. */
+void sched_push_message(SchedRow *rows, const Schedule *s, int send, int stage, int peer, int mb);
 /* The end of the cell that begins at action i. */
 static inline int sched_cell_end(const SchedRow *r, int i)
 {

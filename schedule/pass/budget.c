@@ -54,8 +54,9 @@ static int wait_for(Budget *b, int r, const unsigned char *m)
 }
 
 /* The next action of a rank; 0: not yet. */
-static int step(Budget *b, int r)
+static int step(void *of, int r)
 {
+    Budget *b = of;
     const SchedAction *a = &b->s->row[r].a[b->turn.cursor[r]];
     unsigned char *m = state_of(b, a);
     const int send = sched_is_send(a->type), recv = sched_is_recv(a->type),
@@ -79,18 +80,12 @@ static int step(Budget *b, int r)
 
 static int run(Budget *b, SchedError *e)
 {
-    for (int r = 0; r < b->s->ranks; r++)
-        sched_wake(&b->turn, r);
-    for (int r; (r = sched_turn(&b->turn)) >= 0;)
-        while (b->turn.cursor[r] < b->s->row[r].n && step(b, r))
-            ;
-    for (int r = 0; r < b->s->ranks; r++)
-        if (b->turn.cursor[r] < b->s->row[r].n)
-            return sched_refuse(e, b->s, r, b->turn.cursor[r],
+    const int r = sched_run(&b->turn, b->s, step, b);
+    return r < 0 ? SCHED_OK
+                 : sched_refuse(e, b->s, r, b->turn.cursor[r],
                                 "no wait can be moved so that this comes: %d outstanding sends are "
                                 "too few, or the rows wait for one another",
                                 b->sends);
-    return SCHED_OK;
 }
 
 int sched_budget(Schedule *s, int sends, SchedError *e)
@@ -98,7 +93,7 @@ int sched_budget(Schedule *s, int sends, SchedError *e)
     Budget b = {.s = s, .sends = sends};
     if (sends < 1)
         return sched_fail(e, SCHED_EREFUSED, -1, -1, "a budget of %d sends allows no send", sends);
-    int st = sched_graph_of(&b.g, s, NULL, 0, e);
+    int st = sched_graph_of(&b.g, s, NULL, 0, NULL, 0, e);
     if (st)
         return st;
     const size_t ranks = (size_t)s->ranks;

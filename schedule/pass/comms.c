@@ -28,7 +28,7 @@ typedef struct {
 
 static unsigned char *placed_at(const Comms *c, int stage, int mb)
 {
-    return &c->placed[(size_t)stage * (size_t)c->s->microbatches + (size_t)mb];
+    return &c->placed[sched_pair(c->s, stage, mb)];
 }
 
 /* -1 if action a may be placed now, else the stage whose action it waits for. */
@@ -42,16 +42,6 @@ static int waits_for(const Comms *c, const SchedAction *a)
     return a->type == SA_REDUCE_GRAD && c->no_grad[a->stage] ? a->stage : -1;
 }
 
-/* One message: the send on the row of `stage`, the receive at once on the row of `peer`. */
-static void message(Comms *c, int send, int recv, int stage, int peer, int mb)
-{
-    int from = c->s->rank_of[stage], to = c->s->rank_of[peer];
-    if (from == to)
-        return;
-    sched_push(&c->out[from], sched_comm(send, stage, mb, peer));
-    sched_push(&c->out[to], sched_comm(recv, peer, mb, stage));
-}
-
 static void send_params(Comms *c, int stage)
 {
     if (c->sent[stage])
@@ -60,7 +50,7 @@ static void send_params(Comms *c, int stage)
     for (int i = 0; i < c->g->n_param; i++) {
         const SchedParam *q = &c->g->param[i];
         if (q->from == stage && !q->replicate) {
-            message(c, SA_SEND_P, SA_RECV_P, q->from, q->to, -1);
+            sched_push_message(c->out, c->s, SA_SEND_P, q->from, q->to, -1);
             c->no_param[q->to]--;
         }
     }
@@ -71,7 +61,7 @@ static void send_param_grads(Comms *c, int stage)
     for (int i = 0; i < c->g->n_param; i++) {
         const SchedParam *q = &c->g->param[i];
         if (q->to == stage && !q->replicate && q->gradient) {
-            message(c, SA_SEND_GP, SA_RECV_GP, q->to, q->from, -1);
+            sched_push_message(c->out, c->s, SA_SEND_GP, q->to, q->from, -1);
             c->no_grad[q->from]--;
         }
     }
@@ -84,12 +74,13 @@ static void follow(Comms *c, const SchedAction *a)
     if (a->type == SA_F) {
         *placed_at(c, a->stage, a->microbatch) |= PLACED_F;
         for (int i = g->out_first[a->stage]; i < g->out_first[a->stage + 1]; i++)
-            message(c, SA_SEND_F, SA_RECV_F, a->stage, g->edge[i].to, a->microbatch);
+            sched_push_message(c->out, c->s, SA_SEND_F, a->stage, g->edge[i].to, a->microbatch);
     } else if (a->type == SA_B || a->type == SA_I) {
         *placed_at(c, a->stage, a->microbatch) |= PLACED_B;
         for (int i = g->in_first[a->stage + 1]; i-- > g->in_first[a->stage];) /* nearest first */
             if (g->edge[g->in[i]].gradient)
-                message(c, SA_SEND_B, SA_RECV_B, a->stage, g->edge[g->in[i]].from, a->microbatch);
+                sched_push_message(c->out, c->s, SA_SEND_B, a->stage, g->edge[g->in[i]].from,
+                                   a->microbatch);
     } else if (a->type == SA_UNSHARD) {
         send_params(c, a->stage);
     }
@@ -195,7 +186,7 @@ int sched_comms_graph(Schedule *s, const SchedGraph *g, SchedError *e)
     Comms c = {.s = s,
                .g = g,
                .out = calloc(ranks, sizeof *c.out),
-               .placed = sched_room(&room, stages * (size_t)s->microbatches, 1),
+               .placed = sched_room(&room, sched_pairs(s), 1),
                .cursor = sched_room(&room, ranks, sizeof *c.cursor),
                .backwards = sched_room(&room, stages, sizeof *c.backwards),
                .no_param = sched_room(&room, stages, sizeof *c.no_param),

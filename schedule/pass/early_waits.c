@@ -37,16 +37,11 @@ typedef struct {
     int *clock;       /* [rank][rank] */
     int *carried;     /* [message][rank] */
     unsigned char *sent;
-    int *cursor;
+    SchedTurns turn;
     Sends *to;   /* [rank][peer] */
     int *closed; /* indices of sends, while their waits are placed */
     Pool room;
 } Early;
-
-static size_t pair(const Early *e, int stage, int mb)
-{
-    return (size_t)stage * (size_t)e->s->microbatches + (size_t)mb;
-}
 
 static int *clock_of(const Early *e, int rank)
 {
@@ -127,15 +122,17 @@ static void send(Early *e, int r, int at)
     int64_t m = sched_graph_message(e->g, e->s->microbatches, lane, a->microbatch);
     memcpy(carried(e, m), clock_of(e, r), (size_t)e->s->ranks * sizeof(int));
     e->sent[m] = 1;
-    int consumed = e->position[a->type == SA_SEND_B][pair(e, a->peer, a->microbatch)];
+    int consumed = e->position[a->type == SA_SEND_B][sched_pair(e->s, a->peer, a->microbatch)];
     e->room.lost |= !add_send(sends_to(e, r, to), (Sent){at, consumed});
+    sched_wake(&e->turn, to);
 }
 
 /* One cell of a row; 0: it needs a message that is not sent yet. */
-static int step(Early *e, int r)
+static int step(void *of, int r)
 {
+    Early *e = of;
     const SchedRow *row = &e->s->row[r];
-    int i = e->cursor[r], end = sched_cell_end(row, i), computed = 0;
+    int i = e->turn.cursor[r], end = sched_cell_end(row, i), computed = 0;
     for (int k = i; k < end; k++)
         if (!consume(e, r, &row->a[k], 0))
             return 0;
@@ -151,31 +148,24 @@ static int step(Early *e, int r)
     }
     if (computed)
         close_sends(e, r, 0);
-    e->cursor[r] = end;
+    e->turn.cursor[r] = end;
     return 1;
 }
 
 /* 0: the rows do not run to their end, which the verifier will say better. */
 static int run(Early *e)
 {
-    for (int progress = 1; progress;) {
-        progress = 0;
-        for (int r = 0; r < e->s->ranks; r++)
-            while (e->cursor[r] < e->s->row[r].n && step(e, r))
-                progress = 1;
-    }
-    for (int r = 0; r < e->s->ranks; r++) {
-        if (e->cursor[r] < e->s->row[r].n)
-            return 0;
+    if (sched_run(&e->turn, e->s, step, e) >= 0)
+        return 0;
+    for (int r = 0; r < e->s->ranks; r++)
         close_sends(e, r, 1);
-    }
     return 1;
 }
 
 static int allocate(Early *e)
 {
     const Schedule *s = e->s;
-    size_t ranks = (size_t)s->ranks, pairs = (size_t)s->stages * (size_t)s->microbatches,
+    size_t ranks = (size_t)s->ranks, pairs = sched_pairs(s),
            messages = sched_graph_messages(e->g, s->microbatches), actions = 0;
     for (size_t r = 0; r < ranks; r++)
         actions += (size_t)s->row[r].n;
@@ -185,7 +175,7 @@ static int allocate(Early *e)
     e->clock = sched_room(&e->room, ranks * ranks, sizeof *e->clock);
     e->carried = sched_room(&e->room, messages * ranks, sizeof *e->carried);
     e->sent = sched_room(&e->room, messages, 1);
-    e->cursor = sched_room(&e->room, ranks, sizeof *e->cursor);
+    sched_turns(&e->turn, s->ranks, &e->room);
     e->to = sched_room(&e->room, ranks * ranks, sizeof *e->to);
     e->closed = sched_room(&e->room, actions, sizeof *e->closed);
     if (e->room.lost || !e->out)
@@ -194,7 +184,7 @@ static int allocate(Early *e)
         for (int i = 0; i < s->row[r].n; i++) {
             const SchedAction *a = &s->row[r].a[i];
             if (a->type == SA_F || a->type == SA_B || a->type == SA_I)
-                e->position[a->type != SA_F][pair(e, a->stage, a->microbatch)] = i;
+                e->position[a->type != SA_F][sched_pair(s, a->stage, a->microbatch)] = i;
         }
     return 1;
 }

@@ -58,15 +58,9 @@ static void param_messages(SchedRow *rows, const Schedule *s, const SchedGraph *
 {
     for (int i = 0; i < g->n_param; i++) {
         const SchedParam *q = &g->param[i];
-        int from = s->rank_of[q->from], to = s->rank_of[q->to];
-        if (q->replicate || from == to || (back && !q->gradient))
-            continue;
-        sched_push(&rows[back ? to : from],
-                   sched_comm(back ? SA_SEND_GP : SA_SEND_P, back ? q->to : q->from, -1,
-                              back ? q->from : q->to));
-        sched_push(&rows[back ? from : to],
-                   sched_comm(back ? SA_RECV_GP : SA_RECV_P, back ? q->from : q->to, -1,
-                              back ? q->to : q->from));
+        if (!q->replicate && (!back || q->gradient))
+            sched_push_message(rows, s, back ? SA_SEND_GP : SA_SEND_P, back ? q->to : q->from,
+                               back ? q->from : q->to, -1);
     }
 }
 
@@ -86,31 +80,18 @@ static int add_params(Schedule *s, const SchedGraph *g, SchedError *e)
     return sched_take_rows(s, rows, SCHED_OK, e);
 }
 
-static int lower_compute(Schedule *s, const SchedGraph *g, const SchedNeeds *n, SchedError *e)
+/* Its messages; given: it has those of activations. */
+static int add_messages(Schedule *s, const SchedGraph *g, int given, int buffers, SchedError *e)
 {
     int st = SCHED_OK;
-    if (n->unshard && !sched_has_type(s, SA_UNSHARD))
-        st = sched_unshard(s, n->unshard, e);
-    if (!st && !s->infer && !sched_has_type(s, SA_REDUCE_GRAD))
-        st = sched_reduce_grad(s, n->deferred_reduce, e);
-    if (!st)
+    if (!given) {
         st = reduce_shared_last(s, g, e);
-    if (!st)
-        st = sched_comms_graph(s, g, e);
-    return st;
-}
-
-static int lower_complete(Schedule *s, const SchedGraph *g, const SchedNeeds *n, SchedError *e)
-{
-    int st = SCHED_OK;
-    if (n->unshard && !sched_has_type(s, SA_UNSHARD))
-        st = sched_unshard(s, n->unshard, e);
-    if (!st && !s->infer && !sched_has_type(s, SA_REDUCE_GRAD))
-        st = sched_reduce_grad(s, n->deferred_reduce, e);
-    if (!st && g->n_param && !sched_has_type(s, SA_SEND_P))
+        return st ? st : sched_comms_graph(s, g, e);
+    }
+    if (g->n_param && !sched_has_type(s, SA_SEND_P))
         st = add_params(s, g, e);
     /* The file's own reductions stay where they are, unless the rows then do not verify. */
-    if (!st && g->n_param && sched_verify_graph(s, g, n->buffers, e))
+    if (!st && g->n_param && sched_verify_graph(s, g, buffers, e))
         st = reduce_shared_last(s, g, e);
     return st;
 }
@@ -150,7 +131,12 @@ int sched_lower_for(Schedule *s, const SchedNeeds *n, SchedError *e)
     for (int i = 0; s->infer && i < g.n; i++)
         g.edge[i].gradient = 0;
     sched_drop_idle(s);
-    st = given ? lower_complete(s, &g, n, e) : lower_compute(s, &g, n, e);
+    if (n->unshard && !sched_has_type(s, SA_UNSHARD))
+        st = sched_unshard(s, n->unshard, e);
+    if (!st && !s->infer && !sched_has_type(s, SA_REDUCE_GRAD))
+        st = sched_reduce_grad(s, n->deferred_reduce, e);
+    if (!st)
+        st = add_messages(s, &g, given, n->buffers, e);
     if (!st && !sched_has_type(s, SA_WAIT_SEND_F) && !sched_has_type(s, SA_WAIT_SEND_B))
         st = sched_wait_send_graph(s, &g, e);
     if (!st && !given)

@@ -16,8 +16,7 @@
 static int32_t *wanted(int32_t *parts, const Schedule *s, const SchedAction *a)
 {
     int backward = a->type == SA_B || a->type == SA_I;
-    return backward ? &parts[(size_t)a->stage * (size_t)s->microbatches + (size_t)a->microbatch]
-                    : NULL;
+    return backward ? &parts[sched_pair(s, a->stage, a->microbatch)] : NULL;
 }
 
 /* The R's of a cell, before it. */
@@ -39,7 +38,7 @@ static void recompute_before(const Schedule *s, const SchedRow *row, int i, int 
 
 int sched_recompute(Schedule *s, const int32_t *parts, SchedError *e)
 {
-    size_t n = (size_t)s->stages * (size_t)s->microbatches;
+    size_t n = sched_pairs(s);
     SchedRow *rows = calloc((size_t)s->ranks, sizeof *rows);
     int32_t *left = malloc(n * sizeof *left + 1);
     if (!rows || !left) {
@@ -48,10 +47,11 @@ int sched_recompute(Schedule *s, const int32_t *parts, SchedError *e)
     }
     memcpy(left, parts, n * sizeof *left);
     for (int r = 0; r < s->ranks; r++) /* what the rows recompute already they do as they say */
-        for (int i = 0; i < s->row[r].n; i++)
-            if (s->row[r].a[i].type == SA_R)
-                left[(size_t)s->row[r].a[i].stage * (size_t)s->microbatches +
-                     (size_t)s->row[r].a[i].microbatch] = 0;
+        for (int i = 0; i < s->row[r].n; i++) {
+            const SchedAction *a = &s->row[r].a[i];
+            if (a->type == SA_R)
+                left[sched_pair(s, a->stage, a->microbatch)] = 0;
+        }
     for (int r = 0; r < s->ranks; r++)
         for (int i = 0; i < s->row[r].n;) {
             int end = sched_cell_end(&s->row[r], i);

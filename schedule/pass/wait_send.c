@@ -18,7 +18,7 @@ typedef struct {
 
 static int *first_send(const WaitSend *w, const SchedAction *a)
 {
-    return &w->first[(size_t)a->stage * (size_t)w->s->microbatches + (size_t)a->microbatch];
+    return &w->first[sched_pair(w->s, a->stage, a->microbatch)];
 }
 
 /* Waits for the sends of the forward whose backward has come; the sends of one action are
@@ -72,7 +72,7 @@ int sched_wait_send_graph(Schedule *s, const SchedGraph *g, SchedError *e)
     SchedRow *rows = calloc((size_t)s->ranks, sizeof *rows);
     Pool room = {0};
     WaitSend w = {s, g,
-                  sched_room(&room, (size_t)s->stages * (size_t)s->microbatches, sizeof(int)),
+                  sched_room(&room, sched_pairs(s), sizeof(int)),
                   sched_room(&room, (size_t)g->n, 1)};
     int ok = rows && !room.lost;
     for (int i = 0; ok && i < g->n; i++)

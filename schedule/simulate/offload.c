@@ -44,13 +44,6 @@ typedef struct {
     Pool room;
 } Offload;
 
-static double copy_cost(const Offload *x, int type, int stage)
-{
-    const SchedCosts *c = x->o->costs;
-    double t = c->stage_time && stage < c->stages ? c->stage_time[stage * SA_TYPES + type] : -1;
-    return t >= 0 ? t : c->time[type];
-}
-
 /* When computations begin and end. */
 static int find_cells(Offload *x, const SchedGraph *g, SchedError *e)
 {
@@ -157,7 +150,8 @@ static int cells_by(const Offload *x, int r, double t, int ended)
 /* Both copies of a pair, if the slot is away during one computation at least. */
 static int move(const Offload *x, int r, Pair *p, int number, Copy *copy, int *n)
 {
-    double out = copy_cost(x, SA_OFFLOAD, p->stage), in = copy_cost(x, SA_FETCH, p->stage);
+    double out = sched_cost(x->o->costs, p->stage, SA_OFFLOAD),
+           in = sched_cost(x->o->costs, p->stage, SA_FETCH);
     Copy leave = {.pair = number, .start = x->cell[r][p->forward].stop};
     leave.start = earliest(copy, *n, leave.start, out, x->slack);
     leave.stop = leave.start + out;
@@ -198,7 +192,7 @@ static void rewrite(const Offload *x, int r, const Pair *pair, const Copy *copy,
 
 static int offload_row(const Offload *x, int r, int *moved, SchedRow *out, SchedError *e)
 {
-    size_t n = (size_t)x->s->stages * (size_t)x->s->microbatches;
+    size_t n = sched_pairs(x->s);
     Pool room = {0};
     Pair *pair = sched_room(&room, n, sizeof *pair);
     Copy *copy = sched_room(&room, 2 * n, sizeof *copy);

@@ -30,10 +30,9 @@ typedef struct {
     } sum;
     double *copied;            /* per (stage, microbatch): end of its last copy, 0 */
     double *brought;           /* per stage: end of its last UNSHARD, 0 */
-    double *forward, *backward, *begun; /* per (stage, microbatch), per group: end, or -1 */
-    double *arrive;                     /* per message, or -1 */
+    double *forward, *backward; /* per (stage, microbatch): end, or -1 */
+    double *arrive;             /* per message, or -1 */
     unsigned char *remote;     /* per lane: between ranks */
-    int *missing;                      /* per group: sums that have not begun */
     SchedTurns turn;
     Pool room;
 } Sim;
@@ -46,9 +45,7 @@ static double max2(double a, double b) { return a > b ? a : b; }
 static double cost(const Sim *m, const SchedAction *a)
 {
     const SchedCosts *c = m->c;
-    double t =
-        c->stage_time && a->stage < c->stages ? c->stage_time[a->stage * SA_TYPES + a->type] : -1;
-    t = t >= 0 ? t : c->time[a->type];
+    const double t = sched_cost(c, a->stage, a->type);
     if (!m->length || a->microbatch < 0 || a->stage >= c->vary->stages)
         return t;
     return t * sched_fit_at(&c->vary->time[a->stage * SA_TYPES + a->type], c->vary->n,
@@ -85,19 +82,11 @@ static double computed_at(const Sim *m, const SchedAction *a, double t)
     }
 }
 
-static double *slot_of(double *list, const Sim *m, int stage, int mb)
-{
-    return &list[(size_t)stage * (size_t)m->s->microbatches + (size_t)mb];
-}
-
 /* From the end of the producer, or of the SEND, to the arrival. */
 static double latency(const Sim *m, int lane, int mb)
 {
-    const SchedGraph *g = m->g;
     const SchedVary *v = m->c->vary;
-    if (lane >= 2 * g->n)
-        return m->c->latency;
-    const SchedEdge *edge = &g->edge[lane / 2];
+    const SchedEdge *edge = &m->g->edge[lane / 2];
     double bytes = lane % 2 ? edge->bytes_b : edge->bytes_f;
     if (m->length && edge->from < v->stages)
         bytes *= sched_fit_at(&v->sent[edge->from], v->n, m->length + mb * v->n);
@@ -114,13 +103,13 @@ static double ready(const Sim *m, const SchedAction *a)
 {
     const SchedGraph *g = m->g;
     double t = max2(max2(m->clock[m->s->rank_of[a->stage]], m->brought[a->stage]),
-                    *slot_of(m->copied, m, a->stage, a->microbatch));
+                    m->copied[sched_pair(m->s, a->stage, a->microbatch)]);
     for (SchedNeed n = sched_needs(g, a->type, a->stage); sched_next(g, &n);) {
         double at;
         if (m->remote[n.lane] && m->s->complete) {
             at = m->arrive[message(m, n.lane, a->microbatch)];
         } else {
-            at = *slot_of(n.back ? m->backward : m->forward, m, n.stage, a->microbatch);
+            at = (n.back ? m->backward : m->forward)[sched_pair(m->s, n.stage, a->microbatch)];
             if (at >= 0 && m->remote[n.lane])
                 at += latency(m, n.lane, a->microbatch);
         }
@@ -128,29 +117,18 @@ static double ready(const Sim *m, const SchedAction *a)
             return -1;
         t = max2(t, at);
     }
-    for (int k = 0; a->type == SA_F && m->s->complete && k < g->n_param; k++)
-        if (g->param[k].to == a->stage && !g->param[k].replicate && m->remote[2 * (g->n + k)]) {
-            double at = m->arrive[message(m, 2 * (g->n + k), 0)];
-            if (at < 0)
-                return -1;
-            t = max2(t, at);
-        }
     return t;
 }
 
-/* Ranks that may have waited for this computation. */
+/* Its result is there, for all that wait for it. */
 static void computed(Sim *m, const SchedAction *a, double end)
 {
-    const SchedGraph *g = m->g;
-    if (a->type == SA_F) {
-        *slot_of(m->forward, m, a->stage, a->microbatch) = end;
-        for (int k = g->out_first[a->stage]; k < g->out_first[a->stage + 1]; k++)
-            sched_wake(&m->turn, m->s->rank_of[g->edge[k].to]);
-    } else if (a->type == SA_B || a->type == SA_I) {
-        *slot_of(m->backward, m, a->stage, a->microbatch) = end;
-        for (int k = g->in_first[a->stage]; k < g->in_first[a->stage + 1]; k++)
-            sched_wake(&m->turn, m->s->rank_of[g->edge[g->in[k]].from]);
-    }
+    const size_t at = sched_pair(m->s, a->stage, a->microbatch);
+    if (a->type == SA_F)
+        m->forward[at] = end;
+    else if (a->type == SA_B || a->type == SA_I)
+        m->backward[at] = end;
+    sched_wake_readers(&m->turn, m->s, m->g, a);
 }
 
 static void set(Sim *m, int r, int i, double start, double end)
@@ -199,7 +177,7 @@ static void copy_stash(Sim *m, int r, int i)
     double start = max2(m->clock[r], m->engine[r]), end = start + cost(m, a);
     m->out->start[r][i] = start;
     m->out->end[r][i] = m->engine[r] = end;
-    *slot_of(m->copied, m, a->stage, a->microbatch) = end;
+    m->copied[sched_pair(m->s, a->stage, a->microbatch)] = end;
 }
 
 /* A send, a receive or a wait: nobody waits there, but computations for what they need. */
@@ -218,38 +196,21 @@ static void communicate(Sim *m, int r, int i)
 static int reduce(Sim *m, int r, int i)
 {
     const SchedAction *a = &m->s->row[r].a[i];
-    int group = m->g->group[a->stage];
-    double start = m->clock[r];
-    if (a->type == SA_WAIT_REDUCE_GRAD) {
-        if (m->missing[group] > 0)
-            return 0;
-        start = max2(max2(start, m->begun[group]), m->sum.end[a->stage]);
-    }
-    for (int k = 0; a->type == SA_REDUCE_GRAD && k < m->g->n_param; k++) {
-        int lane = 2 * (m->g->n + k) + 1;
-        if (m->g->param[k].from != a->stage || m->g->param[k].replicate ||
-            !m->g->param[k].gradient || !m->remote[lane])
-            continue;
-        if (m->arrive[message(m, lane, 0)] < 0)
-            return 0;
-        start = max2(start, m->arrive[message(m, lane, 0)]);
-    }
+    const double start = max2(m->clock[r], m->sum.end[a->stage]);
+    if (a->type == SA_WAIT_REDUCE_GRAD && m->sum.begin[a->stage] < 0)
+        return 0;
     set(m, r, i, start, start + cost(m, a));
     if (a->type == SA_REDUCE_GRAD) {
         m->sum.begin[a->stage] = max2(m->sum.last[r], start + cost(m, a));
         m->sum.last[r] = m->sum.begin[a->stage] + reduction(m, a->stage);
         m->sum.end[a->stage] = m->sum.last[r];
-        m->begun[group] = max2(m->begun[group], start + cost(m, a));
-        if (--m->missing[group] == 0)
-            for (int k = group; k < m->s->stages; k++)
-                if (m->g->group[k] == group)
-                    sched_wake(&m->turn, m->s->rank_of[k]);
     }
     return 1;
 }
 
-static int advance(Sim *m, int r)
+static int advance(void *of, int r)
 {
+    Sim *m = of;
     const SchedRow *row = &m->s->row[r];
     int i = m->turn.cursor[r];
     const SchedAction *a = &row->a[i];
@@ -270,7 +231,7 @@ static int advance(Sim *m, int r)
     } else if (a->type == SA_UNSHARD) {
         unshard(m, r, i);
     } else if (a->type == SA_WAIT_OFFLOAD) {
-        double end = max2(m->clock[r], *slot_of(m->copied, m, a->stage, a->microbatch));
+        double end = max2(m->clock[r], m->copied[sched_pair(m->s, a->stage, a->microbatch)]);
         set(m, r, i, end, end);
     } else if (a->type == SA_REDUCE_GRAD || a->type == SA_WAIT_REDUCE_GRAD) {
         if (!reduce(m, r, i))
@@ -284,51 +245,21 @@ static int advance(Sim *m, int r)
 
 static int run(Sim *m, SchedError *e)
 {
-    for (int r = 0; r < m->s->ranks; r++)
-        sched_wake(&m->turn, r);
-    for (int r; (r = sched_turn(&m->turn)) >= 0;)
-        while (m->turn.cursor[r] < m->s->row[r].n && advance(m, r))
-            ;
-    for (int r = 0; r < m->s->ranks; r++)
-        if (m->turn.cursor[r] < m->s->row[r].n)
-            return sched_refuse(e, m->s, r, m->turn.cursor[r], "this action can never begin");
-    return SCHED_OK;
+    const int r = sched_run(&m->turn, m->s, advance, m);
+    return r < 0 ? SCHED_OK
+                 : sched_refuse(e, m->s, r, m->turn.cursor[r], "this action can never begin");
 }
 
 /* ---- Results ---- */
 
 static double bytes_of(const double *list, int stage) { return list ? list[stage] : 0; }
 
-static double peak_bytes(const Schedule *s, const SchedCosts *c, int r)
+static SchedBytes held_of(const void *of, int stage)
 {
-    double now = 0, top = 0;
-    int again = sched_has_type(s, SA_R);
-    int away = sched_has_type(s, SA_WAIT_OFFLOAD) ? SA_WAIT_OFFLOAD : SA_OFFLOAD;
-    if (!c->bytes_stash)
-        return 0;
-    for (int i = 0; i < s->row[r].n; i++) {
-        const SchedAction *a = &s->row[r].a[i];
-        double stash = a->stage >= 0 ? bytes_of(c->bytes_stash, a->stage) : 0,
-               late = stash > 0 ? bytes_of(c->bytes_late, a->stage) : 0;
-        double saved = a->stage >= 0 ? bytes_of(c->bytes_saved, a->stage) : 0;
-        switch (a->type) {
-        case SA_F:
-        case SA_FETCH: now += stash; break;
-        case SA_R: now += a->peer == SCHED_WHOLE ? stash : 0; break;
-        case SA_B: now -= stash; break;
-        case SA_OFFLOAD:
-        case SA_WAIT_OFFLOAD: now -= a->type == away ? stash : 0; break;
-        case SA_I: now += saved; break;
-        case SA_W: now -= late + saved; break;
-        default: break;
-        }
-        top = max2(top, now);
-        if (a->type == SA_I)
-            now -= stash - late;
-        if (again && a->type == SA_F && sched_comes_again(&s->row[r], i))
-            now -= stash;
-    }
-    return top;
+    const SchedCosts *c = of;
+    const double stash = bytes_of(c->bytes_stash, stage);
+    return (SchedBytes){stash, stash > 0 ? bytes_of(c->bytes_late, stage) : 0,
+                        bytes_of(c->bytes_saved, stage)};
 }
 
 static void summarize(const Schedule *s, const SchedCosts *c, SchedSim *o)
@@ -357,7 +288,7 @@ static void summarize(const Schedule *s, const SchedCosts *c, SchedSim *o)
         }
         busy += o->busy[r];
         o->peak[r] = sched_live_rank(s, r);
-        o->peak_bytes[r] = peak_bytes(s, c, r);
+        o->peak_bytes[r] = c->bytes_stash ? sched_most_held(s, r, held_of, c) : 0;
     }
     o->bubble = o->makespan > 0 ? 1 - busy / ((double)s->ranks * o->makespan) : 0;
     o->bubble_span = o->span > 0 ? 1 - widest_busy / o->span : 0;
@@ -393,11 +324,10 @@ void sched_sim_free(SchedSim *o)
 static int allocate(Sim *m, SchedError *e)
 {
     const Schedule *s = m->s;
-    size_t ranks = (size_t)s->ranks, stages = (size_t)s->stages,
-           pairs = stages * (size_t)s->microbatches, lanes = (size_t)sched_graph_lanes(m->g) + 1;
+    size_t ranks = (size_t)s->ranks, stages = (size_t)s->stages, pairs = sched_pairs(s);
     size_t n = sched_graph_messages(m->g, s->microbatches);
     Pool *room = &m->room;
-    m->remote = sched_room(room, lanes, 1);
+    m->remote = sched_room(room, (size_t)sched_graph_lanes(m->g), 1);
     m->clock = sched_room(room, ranks, sizeof *m->clock);
     m->engine = sched_room(room, ranks, sizeof *m->engine);
     m->sum.last = sched_room(room, ranks, sizeof *m->sum.last);
@@ -406,23 +336,15 @@ static int allocate(Sim *m, SchedError *e)
     m->copied = sched_room(room, pairs, sizeof *m->copied);
     m->brought = sched_room(room, stages, sizeof *m->brought);
     sched_turns(&m->turn, s->ranks, room);
-    m->missing = sched_room(room, stages, sizeof *m->missing);
     m->forward = sched_room_unknown(room, pairs);
     m->backward = sched_room_unknown(room, pairs);
-    m->begun = sched_room_unknown(room, stages);
     m->arrive = sched_room_unknown(room, s->complete ? n : 0);
     if (room->lost || !sched_sim_open(s, m->out))
         return sched_nomem(e);
-    for (int lane = 0; lane + 1 < (int)lanes; lane++) {
-        int k2 = lane / 2 - m->g->n;
-        int from = k2 < 0 ? m->g->edge[lane / 2].from : m->g->param[k2].from,
-            to = k2 < 0 ? m->g->edge[lane / 2].to : m->g->param[k2].to;
-        m->remote[lane] = s->rank_of[from] != s->rank_of[to];
+    for (int lane = 0; lane < 2 * m->g->n; lane++) {
+        const SchedEdge *edge = &m->g->edge[lane / 2];
+        m->remote[lane] = s->rank_of[edge->from] != s->rank_of[edge->to];
     }
-    for (int r = 0; r < s->ranks; r++)
-        for (int i = 0; i < s->row[r].n; i++)
-            if (s->row[r].a[i].type == SA_REDUCE_GRAD)
-                m->missing[m->g->group[s->row[r].a[i].stage]]++;
     return SCHED_OK;
 }
 
@@ -433,12 +355,8 @@ int sched_simulate_step(const Schedule *s, const SchedCosts *c, const double *le
     Sim m = {0};
     int st;
     memset(out, 0, sizeof *out);
-    st = s->complete && !c->edge ? sched_graph_of(&g, s, NULL, 0, e)
-                                 : sched_graph(&g, s->stages, c->edge, c->n_edge, NULL, 0, e);
-    if (st)
+    if ((st = sched_graph_of(&g, s, c->edge, c->n_edge, NULL, 0, e)))
         return st;
-    for (int i = 0; s->infer && i < g.n; i++)
-        g.edge[i].gradient = 0;
     m.s = s;
     m.c = c;
     m.g = &g;

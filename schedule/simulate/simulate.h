@@ -96,6 +96,13 @@ typedef struct SchedCosts {
                        the median: 1 of the first */
     int runs;
 } SchedCosts;
+/* Of a stage's action */
+static inline double sched_cost(const SchedCosts *c, int stage, int type)
+{
+    const double t =
+        c->stage_time && stage < c->stages ? c->stage_time[stage * SA_TYPES + type] : -1;
+    return t >= 0 ? t : c->time[type];
+}
 void sched_costs_default(SchedCosts *c);
 void sched_costs_free(SchedCosts *c);
 /* Allocates the costs per stage; negative ones mean that `time` counts. */

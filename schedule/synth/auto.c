@@ -29,12 +29,6 @@ static double value(const SchedAuto *a, const SchedTried *t)
     return a->span ? t->span : t->makespan;
 }
 
-static double cost(const SchedCosts *c, int stage, int type)
-{
-    double t = c->stage_time && stage < c->stages ? c->stage_time[stage * SA_TYPES + type] : -1;
-    return t >= 0 ? t : c->time[type];
-}
-
 /* ---- one candidate ---- */
 
 static void measure(const Auto *x, const Schedule *s, SchedTried *t)
@@ -173,10 +167,10 @@ static void costs_of(const Auto *x, SynthTask *t)
 {
     const SchedCosts *c = x->a->costs;
     for (int s = 0; s < t->stages; s++) {
-        t->f[s] = cost(c, s, SA_F);
-        t->i[s] = cost(c, s, SA_I);
-        t->w[s] = cost(c, s, SA_W);
-        t->b[s] = cost(c, s, SA_B);
+        t->f[s] = sched_cost(c, s, SA_F);
+        t->i[s] = sched_cost(c, s, SA_I);
+        t->w[s] = sched_cost(c, s, SA_W);
+        t->b[s] = sched_cost(c, s, SA_B);
         t->stash[s] = x->a->memory ? c->bytes_stash[s] : 1;
         t->late[s] = !x->a->memory ? 1 : c->bytes_late ? c->bytes_late[s] : 0;
         t->saved[s] = x->a->memory && c->bytes_saved ? c->bytes_saved[s] : 0;
@@ -196,28 +190,37 @@ static void limits_of(const Auto *x, SynthTask *t)
         t->limit[r] = x->a->memory ? x->a->memory[r] : x->a->chunks ? x->a->chunks : HUGE_VAL;
 }
 
+static Schedule *empty_rows(const SynthTask *t, const char *name)
+{
+    Schedule *s = sched_new(name, t->ranks, t->stages, t->microbatches);
+    if (s)
+        memcpy(s->rank_of, t->rank_of, (size_t)t->stages * sizeof *s->rank_of);
+    return s;
+}
+
+/* Takes what was found, if anything was. */
+static int take(Auto *x, Schedule *s, int found, int placement)
+{
+    const int st = found ? sched_rows_ok(s, x->e) : SCHED_OK;
+    if (!found || st)
+        sched_free(s);
+    else
+        compete(x, s, placement);
+    return st;
+}
+
 static int made(Auto *x, SynthTask *t, int placement, int whole)
 {
-    Schedule *s = sched_new(whole ? "made" : "made-zb", t->ranks, t->stages, t->microbatches);
+    Schedule *s = empty_rows(t, whole ? "made" : "made-zb");
     if (!s)
         return sched_nomem(x->e);
-    memcpy(s->rank_of, t->rank_of, (size_t)t->stages * sizeof *s->rank_of);
     const Schedule *seed[SCHED_AUTO_TRIED];
     int n = 0;
     for (int i = 0; i < x->report->n; i++)
         if (!memcmp(x->seed[i]->rank_of, t->rank_of, (size_t)t->stages * sizeof(int)))
             seed[n++] = x->seed[i];
     const SynthAsk ask = {x->a->span, whole, x->a->work / (whole ? 4 : 1), seed, n};
-    if (!synth_search(t, &ask, s->row)) {
-        sched_free(s);
-        return SCHED_OK; /* nothing fits */
-    }
-    int st = sched_rows_ok(s, x->e);
-    if (st)
-        sched_free(s);
-    else
-        compete(x, s, placement);
-    return st;
+    return take(x, s, synth_search(t, &ask, s->row), placement);
 }
 
 /* Does B take less than I and W?  Else rows of these are never longer. */
@@ -235,17 +238,10 @@ static int beamed(Auto *x, const SynthTask *t, int placement, int whole)
     const SchedAutoReport *r = x->report;
     choose(x);
     double best = r->chosen < 0 ? HUGE_VAL : value(x->a, &r->tried[r->chosen]);
-    Schedule *s = sched_new(whole ? "beam" : "beam-zb", t->ranks, t->stages, t->microbatches);
+    Schedule *s = empty_rows(t, whole ? "beam" : "beam-zb");
     if (!s)
         return sched_nomem(x->e);
-    memcpy(s->rank_of, t->rank_of, (size_t)t->stages * sizeof *s->rank_of);
-    int found = synth_beam(t, x->a->span, whole, best, x->a->work / 2, s->row),
-        st = found ? sched_rows_ok(s, x->e) : SCHED_OK;
-    if (!found || st)
-        sched_free(s);
-    else
-        compete(x, s, placement);
-    return st;
+    return take(x, s, synth_beam(t, x->a->span, whole, best, x->a->work / 2, s->row), placement);
 }
 
 static int place(Auto *x, int placement)

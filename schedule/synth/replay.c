@@ -4,39 +4,42 @@
  */
 #include "state.h"
 
-#include <stdlib.h>
+typedef struct {
+    const SynthTask *t;
+    const Schedule *s;
+    SynthPolicy *p;
+    SynthState v;
+    SchedTurns turn;
+} Replay;
 
 /* The next action of a row, if its input is there. */
-static int step(const SynthTask *t, const SchedAction *a, SynthState *v, SynthPolicy *p)
+static int step(void *of, int r)
 {
+    Replay *x = of;
+    const SynthTask *t = x->t;
+    const SchedAction *a = &x->s->row[r].a[x->turn.cursor[r]];
     const int s = a->stage, back = a->type == SA_I || a->type == SA_B;
-    double when = a->type == SA_F ? state_ready(t, v, s, SA_F) : back ? state_ready(t, v, s, SA_I) : 0;
+    double when = a->type == SA_F || back ? state_ready(t, &x->v, s, back ? SA_I : SA_F) : 0;
     if (when == HUGE_VAL)
         return 0;
-    when = most_of(when, v->clock[t->rank_of[s]]);
-    const size_t k = state_place(t, s, state_take(t, v, s, a->type, when));
-    (a->type == SA_F ? p->key_f : a->type == SA_W ? p->key_w : p->key_i)[k] = when;
+    when = most_of(when, x->v.clock[t->rank_of[s]]);
+    const size_t k = state_place(t, s, state_take(t, &x->v, s, a->type, when));
+    (a->type == SA_F ? x->p->key_f : a->type == SA_W ? x->p->key_w : x->p->key_i)[k] = when;
     if (a->type == SA_B)
-        p->key_w[k] = when + t->i[s];
+        x->p->key_w[k] = when + t->i[s];
+    sched_wake_readers(&x->turn, x->s, t->g, a);
+    x->turn.cursor[r]++;
     return 1;
 }
 
 int synth_replay(const SynthTask *t, const Schedule *s, SynthPolicy *p)
 {
-    void *memory = malloc(state_size(t));
-    int *cursor = calloc((size_t)t->ranks, sizeof *cursor), good = memory && cursor;
-    SynthState v;
-    if (good)
-        v = state_begin(t, memory);
-    for (int go = good; go;) {
-        go = 0;
-        for (int r = 0; r < t->ranks; r++)
-            for (; cursor[r] < s->row[r].n && step(t, &s->row[r].a[cursor[r]], &v, p); go = 1)
-                cursor[r]++;
-    }
-    for (int r = 0; good && r < t->ranks; r++)
-        good = cursor[r] == s->row[r].n;
-    free(memory);
-    free(cursor);
-    return good;
+    POOL(room);
+    void *memory = sched_room(&room, state_size(t), 1);
+    Replay x = {.t = t, .s = s, .p = p};
+    sched_turns(&x.turn, t->ranks, &room);
+    if (room.lost)
+        return 0;
+    x.v = state_begin(t, memory);
+    return sched_run(&x.turn, s, step, &x) < 0;
 }

@@ -194,20 +194,18 @@ static int make_graph(const SchedOptions *o, const Schedule *s, SchedGraph *g, S
 {
     int n, st;
     if (!o->n_edge)
-        return s->complete ? sched_graph_of(g, s, NULL, 0, e)
-                           : sched_graph(g, s->stages, NULL, 0, NULL, 0, e);
+        return sched_graph_of(g, s, NULL, 0, NULL, 0, e);
     SchedEdge *edge;
     if ((st = edges_of(o, s->stages, &edge, &n, e)))
         return st;
-    st = sched_graph(g, s->stages, edge, n, NULL, 0, e);
+    st = sched_graph_of(g, s, edge, n, NULL, 0, e);
     free(edge);
     return st;
 }
 
 static int recompute(Schedule *s, const char *what, SchedError *e)
 {
-    size_t n = (size_t)s->stages * (size_t)s->microbatches;
-    int32_t *parts = malloc(n * sizeof *parts + 1);
+    int32_t *parts = malloc(sched_pairs(s) * sizeof *parts + 1);
     int st = !parts ? sched_nomem(e)
              : strcmp(what, "auto") == 0
                  ? sched_fail(e, SCHED_EUSAGE, -1, -1,
@@ -387,8 +385,6 @@ static int run(const SchedOptions *o, Schedule *s, SchedError *e)
         asked = o->csv || o->simulate || o->verify || o->grid || o->svg || o->trace;
     if (st)
         return fail(e);
-    for (int i = 0; s->infer && i < g.n; i++)
-        g.edge[i].gradient = 0;
     st = set_costs(o, s->stages, s->microbatches, &c, e);
     if (!st)
         st = run_passes(o, s, &g, &c, e);

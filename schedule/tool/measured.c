@@ -259,8 +259,7 @@ int sched_measured_simulate(const SchedMeasured *m, const char *path, SchedSim *
     sched_costs_default(&c);
     int st = sched_validate(m->s, e);
     if (!st)
-        st = m->s->complete ? sched_graph_of(&g, m->s, NULL, 0, e)
-                            : sched_graph(&g, m->s->stages, NULL, 0, NULL, 0, e);
+        st = sched_graph_of(&g, m->s, NULL, 0, NULL, 0, e);
     if (st)
         return st;
     c.edge = g.edge;

@@ -26,7 +26,7 @@ static unsigned char *msg(const Check *c, int lane, int mb)
 
 static unsigned char *done(const Check *c, int stage, int mb)
 {
-    return &c->done[(size_t)stage * (size_t)c->s->microbatches + (size_t)mb];
+    return &c->done[sched_pair(c->s, stage, mb)];
 }
 
 static const char *input_lacks(const Check *c, const SchedAction *a)
@@ -198,7 +198,7 @@ int sched_check_rows(const Schedule *s, const SchedGraph *g, SchedError *e)
     Check c = {s,
                g,
                sched_room(&room, sched_graph_messages(g, s->microbatches), 1),
-               sched_room(&room, stages * (size_t)s->microbatches, 1),
+               sched_room(&room, sched_pairs(s), 1),
                sched_room(&room, stages, 1),
                sched_room(&room, stages, sizeof(int))};
     int st = room.lost ? sched_nomem(e) : SCHED_OK;

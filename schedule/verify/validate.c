@@ -65,7 +65,7 @@ static int check_done(const Schedule *s, const unsigned char *done, SchedError *
 {
     for (int st = 0; st < s->stages; st++)
         for (int mb = 0; mb < s->microbatches; mb++) {
-            unsigned char d = done[(size_t)st * (size_t)s->microbatches + (size_t)mb];
+            unsigned char d = done[sched_pair(s, st, mb)];
             const char *what = !(d & DONE_F)                         ? "forward"
                                : s->infer || (d & (DONE_B | DONE_W)) ? NULL
                                : d & DONE_I                          ? "W"
@@ -80,7 +80,7 @@ static int check_done(const Schedule *s, const unsigned char *done, SchedError *
 
 int sched_validate(const Schedule *s, SchedError *e)
 {
-    unsigned char *done = calloc((size_t)s->stages * (size_t)s->microbatches, 1);
+    unsigned char *done = calloc(sched_pairs(s), 1);
     int st = SCHED_OK;
     if (!done)
         return sched_nomem(e);
@@ -97,8 +97,7 @@ int sched_validate(const Schedule *s, SchedError *e)
             else if (s->infer && (a->type == SA_B || a->type == SA_I || a->type == SA_W))
                 why = "a backward in a schedule of forwards";
             else if (a->microbatch >= 0) {
-                unsigned char *d =
-                    &done[(size_t)a->stage * (size_t)s->microbatches + (size_t)a->microbatch];
+                unsigned char *d = &done[sched_pair(s, a->stage, a->microbatch)];
                 why = refused(a, *d);
                 *d = after(a->type, *d);
             }

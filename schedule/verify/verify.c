@@ -32,8 +32,10 @@ static int rendezvous(Verify *v, int r, const SchedAction *a)
 }
 
 /* One action of a rank; 0 if it must wait. */
-static int step(Verify *v, int r, const SchedAction *a)
+static int step(void *of, int r)
 {
+    Verify *v = of;
+    const SchedAction *a = &v->s->row[r].a[v->turn.cursor[r]];
     int lane;
     int64_t m;
     if (a->type == SA_REDUCE_GRAD) {
@@ -66,26 +68,6 @@ static int step(Verify *v, int r, const SchedAction *a)
     }
     v->turn.cursor[r]++;
     return 1;
-}
-
-static int run(Verify *v)
-{
-    int open = 0;
-    for (int r = 0; r < v->s->ranks; r++)
-        sched_wake(&v->turn, r);
-    for (int r; (r = sched_turn(&v->turn)) >= 0;) {
-        const SchedRow *row = &v->s->row[r];
-        while (v->turn.cursor[r] < row->n) {
-            const SchedAction *a = &row->a[v->turn.cursor[r]];
-            if (a->type < SA_SEND_F || a->type == SA_UNSHARD || a->type == SA_RESHARD)
-                v->turn.cursor[r]++;
-            else if (!step(v, r, a))
-                break;
-        }
-    }
-    for (int r = 0; r < v->s->ranks; r++)
-        open |= v->turn.cursor[r] < v->s->row[r].n;
-    return open ? sched_blocked(v) : SCHED_OK;
 }
 
 /* With buffers a message that nobody receives blocks nobody, and is wrong all the same. */
@@ -191,8 +173,8 @@ int sched_verify_graph(const Schedule *s, const SchedGraph *g, int buffers, Sche
         st = sched_check_rows(s, g, e);
     if (!st)
         st = allocate(&v);
-    if (!st)
-        st = run(&v);
+    if (!st && sched_run(&v.turn, s, step, &v) >= 0)
+        st = sched_blocked(&v);
     if (!st)
         st = check_received(&v);
     if (!st)
@@ -205,10 +187,7 @@ int sched_verify(const Schedule *s, const SchedEdge *edge, int n_edge, const Sch
                  int n_param, int buffers, SchedError *e)
 {
     SchedGraph g;
-    int st = edge ? sched_graph(&g, s->stages, edge, n_edge, param, n_param, e)
-                  : sched_graph_of(&g, s, param, n_param, e);
-    for (int i = 0; !st && s->infer && i < g.n; i++)
-        g.edge[i].gradient = 0;
+    int st = sched_graph_of(&g, s, edge, n_edge, param, n_param, e);
     if (!st)
         st = sched_verify_graph(s, &g, buffers, e);
     sched_graph_free(&g);

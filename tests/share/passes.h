@@ -20,7 +20,7 @@ static inline int with_comms(Schedule *s, const SchedEdge *edge, int n, SchedErr
 static inline int with_waits(Schedule *s, SchedError *e)
 {
     SchedGraph g;
-    int st = sched_graph_of(&g, s, NULL, 0, e);
+    int st = sched_graph_of(&g, s, NULL, 0, NULL, 0, e);
     st = st ? st : sched_wait_send_graph(s, &g, e);
     sched_graph_free(&g);
     return st;
