@@ -196,7 +196,7 @@ static int64_t most_of(const ChoiceItem *it) { return it->choice[it->n - 1].free
 /* The cheapest choice of which no item frees more than `bound`, and all what is needed beside the
    one that frees most.  room: for as many items. */
 static PpStatus choose_within(const ChoiceItem *item, int n, int64_t need, int64_t bound,
-                              ChoiceItem *room, int *chosen, int *enough)
+                              ChoiceItem *room, int *chosen, double *cost)
 {
     int64_t one = 0;
     for (int i = 0; i < n; i++) {
@@ -205,22 +205,14 @@ static PpStatus choose_within(const ChoiceItem *item, int n, int64_t need, int64
             room[i].n--;
         one = most_of(&room[i]) > one ? most_of(&room[i]) : one;
     }
-    return choose_least(room, n, need + one, chosen, enough);
-}
-
-static double cost_of(const ChoiceItem *item, int n, const int *chosen)
-{
-    double cost = 0;
-    for (int i = 0; i < n; i++)
-        cost += item[i].choice[chosen[i]].cost;
-    return cost;
+    return choose_least(room, n, need + one, chosen, cost);
 }
 
 /* The cheapest within any bound; where none does, what frees enough in all. */
-static PpStatus choose_beside(const ChoiceItem *item, int n, int64_t need, int *best, int *enough)
+static PpStatus choose_beside(const ChoiceItem *item, int n, int64_t need, int *best, double *least)
 {
     int64_t most = 0;
-    double least = HUGE_VAL;
+    double cost;
     ChoiceItem *within;
     int *chosen;
     POOL(room);
@@ -228,21 +220,21 @@ static PpStatus choose_beside(const ChoiceItem *item, int n, int64_t need, int *
     TRY(pp_take(&room, &chosen, n, sizeof *chosen));
     for (int i = 0; i < n; i++)
         most = most_of(&item[i]) > most ? most_of(&item[i]) : most;
+    *least = HUGE_VAL;
     for (int b = 1; b <= BOUNDS; b++) {
-        TRY(choose_within(item, n, need, most * b / BOUNDS, within, chosen, enough));
-        const double cost = *enough ? cost_of(item, n, chosen) : HUGE_VAL;
-        if (cost < least)
+        TRY(choose_within(item, n, need, most * b / BOUNDS, within, chosen, &cost));
+        if (cost < *least)
             memcpy(best, chosen, (size_t)n * sizeof *best);
-        least = cost < least ? cost : least;
+        *least = cost < *least ? cost : *least;
     }
-    *enough = least < HUGE_VAL;
-    return *enough ? PP_OK : choose_least(item, n, need, best, enough);
+    return *least < HUGE_VAL ? PP_OK : choose_least(item, n, need, best, least);
 }
 
 /* all: in the belief that all items free together what they free */
 static PpStatus choose(Auto *x, int rank, int all)
 {
-    int *number, *best, enough = 0;
+    int *number, *best;
+    double cost = HUGE_VAL;
     ChoiceItem *item;
     POOL(room);
     TRY(pp_take(&room, &number, x->items, sizeof *number));
@@ -251,8 +243,8 @@ static PpStatus choose(Auto *x, int rank, int all)
     const int n = items_of(x, rank, number);
     for (int i = 0; i < n; i++)
         item[i] = x->item[number[i]];
-    TRY((all ? choose_least : choose_beside)(item, n, x->need[rank], best, &enough));
-    x->all[rank] = !enough;
+    TRY((all ? choose_least : choose_beside)(item, n, x->need[rank], best, &cost));
+    x->all[rank] = cost == HUGE_VAL;
     for (int i = 0; i < n; i++)
         x->chosen[number[i]] = best[i];
     return PP_OK;

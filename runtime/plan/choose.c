@@ -36,7 +36,7 @@ static void add_item(const ChoiceItem *it, int64_t slot, int slots, const double
     }
 }
 
-PpStatus choose_least(const ChoiceItem *item, int n, int64_t need, int *chosen, int *enough)
+PpStatus choose_least(const ChoiceItem *item, int n, int64_t need, int *chosen, double *cost)
 {
     int64_t units = (need + PP_ALIGN - 1) / PP_ALIGN,
             slot = PP_ALIGN * ((units + CHOOSE_SLOTS - 1) / CHOOSE_SLOTS);
@@ -56,14 +56,14 @@ PpStatus choose_least(const ChoiceItem *item, int n, int64_t need, int *chosen, 
         least = with;
         with = swap;
     }
-    *enough = least[slots] < HUGE_VAL;
+    *cost = least[slots];
     int64_t u = slots;
-    for (int i = n; *enough && i-- > 0;) {
+    for (int i = n; *cost < HUGE_VAL && i-- > 0;) {
         chosen[i] = by[(ptrdiff_t)i * (slots + 1) + u];
         u -= item[i].choice[chosen[i]].freed / slot;
         u = u > 0 ? u : 0;
     }
-    if (!*enough)
+    if (*cost == HUGE_VAL)
         most(item, n, chosen);
     return PP_OK;
 }

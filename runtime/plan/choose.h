@@ -17,9 +17,9 @@ typedef struct {
     const Choice *choice;
 } ChoiceItem;
 
-/* At least `need` bytes, rounded to one of CHOOSE_SLOTS of them: chosen[item]; *enough 0: all items
- * together do not free as much, and each has the choice that frees most. */
+/* At least `need` bytes, rounded to one of CHOOSE_SLOTS of them: chosen[item], and what these cost;
+ * HUGE_VAL: all items together do not free as much, and each has the choice that frees most. */
 enum { CHOOSE_SLOTS = 4096 };
-PpStatus choose_least(const ChoiceItem *item, int n, int64_t need, int *chosen, int *enough);
+PpStatus choose_least(const ChoiceItem *item, int n, int64_t need, int *chosen, double *cost);
 
 #endif

@@ -60,16 +60,17 @@ int main(void)
 {
     int exact = 0, freeing = 0, runs = 500;
     for (int run = 0; run < runs; run++) {
-        int n = 1 + (int)below(ITEMS), chosen[ITEMS], enough;
+        int n = 1 + (int)below(ITEMS), chosen[ITEMS];
         int64_t unit = run % 2 ? PP_ALIGN : 1234567, need = unit * below(120), freed;
-        double cost;
+        double cost, told;
         draw(n, unit);
         double least = brute_force(n, need);
-        if (choose_least(item, n, need, chosen, &enough) != PP_OK)
+        if (choose_least(item, n, need, chosen, &told) != PP_OK)
             continue;
         sum(chosen, n, &freed, &cost);
-        freeing += !enough || freed >= need;
-        exact += unit != PP_ALIGN || (enough ? cost == least : least == HUGE_VAL);
+        freeing += told == HUGE_VAL || freed >= need;
+        exact += unit != PP_ALIGN ||
+                 (told < HUGE_VAL ? told == cost && cost == least : least == HUGE_VAL);
     }
     ok(exact == runs, "the cost of the best of all combinations (%d of %d)", exact, runs);
     ok(freeing == runs, "no less is freed than asked for (%d of %d)", freeing, runs);
