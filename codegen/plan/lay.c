@@ -140,38 +140,27 @@ static void sort_dims(Dim *d, int n)
         }
 }
 
+/* The last of n dimensions behind a piece of it; at its end it is none of them any more. */
+static bool past(Dim *x, Lin piece, int *n)
+{
+    if (!lin_past(&x->ext, &x->stride, piece))
+        return false;
+    *n -= lin_is(x->ext, 1);
+    return lin_is(x->ext, 1) || lin_mul(x->mult, piece, &x->mult);
+}
+
 /* Cuts both lists into common pieces from the innermost on; strides must agree when they are asked
  * to. */
 static bool peel(Dim *a, int na, Dim *b, int nb, bool strides, Match *m)
 {
     while (na > 0 && nb > 0) {
         Dim *x = &a[na - 1], *y = &b[nb - 1];
-        Lin q, piece;
+        RDim r = {.k = x->id, .e = y->id, .kmult = x->mult, .emult = y->mult};
         if (strides && !lin_eq(x->stride, y->stride))
             return false;
-        if (m->n == NEST_DIMS)
+        if (m->n == NEST_DIMS || !lin_piece(x->ext, y->ext, &r.ext) || !past(x, r.ext, &na) ||
+            !past(y, r.ext, &nb))
             return false;
-        RDim r = {.k = x->id, .e = y->id, .kmult = x->mult, .emult = y->mult};
-        if (lin_eq(x->ext, y->ext)) {
-            piece = x->ext;
-            na--;
-            nb--;
-        } else if (lin_div(x->ext, y->ext, &q)) {
-            piece = y->ext;
-            x->ext = q;
-            if (!lin_mul(x->stride, piece, &x->stride) || !lin_mul(x->mult, piece, &x->mult))
-                return false;
-            nb--;
-        } else if (lin_div(y->ext, x->ext, &q)) {
-            piece = x->ext;
-            y->ext = q;
-            if (!lin_mul(y->stride, piece, &y->stride) || !lin_mul(y->mult, piece, &y->mult))
-                return false;
-            na--;
-        } else {
-            return false;
-        }
-        r.ext = piece;
         m->d[m->n++] = r;
     }
     return na == 0 && nb == 0;

@@ -49,6 +49,19 @@ bool lin_div(Lin x, Lin y, Lin *z)
     return true;
 }
 
+bool lin_piece(Lin x, Lin y, Lin *piece)
+{
+    Lin q;
+    const bool whole = lin_div(x, y, &q);
+    *piece = whole ? y : x;
+    return whole || lin_div(y, x, &q);
+}
+
+bool lin_past(Lin *ext, Lin *stride, Lin piece)
+{
+    return lin_div(*ext, piece, ext) && (lin_is(*ext, 1) || lin_mul(*stride, piece, stride));
+}
+
 const char *lin_text(Arena *a, Lin x)
 {
     if (x.b == 0)

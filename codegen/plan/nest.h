@@ -38,6 +38,11 @@ bool lin_chains(Lin outer, Lin inner, Lin ext);
 int64_t lin_far(Lin x);                                 /* for comparing strides */
 /* false: not exact for every number of rows */
 bool lin_div(Lin x, Lin y, Lin *z);
+/* the one that divides the other: the next piece of two dimensions walked together, from the
+   inside; false: neither does */
+bool lin_piece(Lin x, Lin y, Lin *piece);
+/* behind a piece of a dimension: what is left of it, and how far apart that is */
+bool lin_past(Lin *ext, Lin *stride, Lin piece);
 const char *lin_text(Arena *a, Lin x);                  /* "rows * 128", "512": C and CUDA C */
 /* the same, in parentheses where a product needs them */
 const char *lin_factor(Arena *a, Lin x);

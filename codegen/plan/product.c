@@ -104,7 +104,7 @@ bool cg_batches(const Func *f, const Wide *const *w, int operands, ValueId like,
             left[i] = lin(1);
         }
         while (!lin_is(rest, 1)) {
-            Lin piece = rest, q;
+            Lin piece = rest;
             for (int i = 0; i < operands; i++) {
                 if (at[i] < 0)
                     continue;
@@ -112,9 +112,7 @@ bool cg_batches(const Func *f, const Wide *const *w, int operands, ValueId like,
                     left[i] = w[i]->ext[at[i]];
                     step[i] = w[i]->stride[at[i]];
                 }
-                if (lin_div(piece, left[i], &q))
-                    piece = left[i];
-                else if (!lin_div(left[i], piece, &q))
+                if (!lin_piece(piece, left[i], &piece))
                     return false;
             }
             if (n == PRODUCT_BATCH || !lin_div(rest, piece, &rest))
@@ -125,10 +123,9 @@ bool cg_batches(const Func *f, const Wide *const *w, int operands, ValueId like,
                 if (at[i] < 0)
                     continue;
                 stride[i][n] = step[i];
-                if (!lin_mul(step[i], piece, &step[i]) || !lin_div(left[i], piece, &left[i]))
+                if (!lin_past(&left[i], &step[i], piece))
                     return false;
-                if (lin_is(left[i], 1))
-                    at[i]--;
+                at[i] -= lin_is(left[i], 1);
             }
             n++;
         }

@@ -102,25 +102,17 @@ static bool reshape(const Wide *in, int rank, const Lin *ext, Wide *out)
             return false;
     int at = all.n - 1;
     for (int d = rank - 1; d >= 0; d--) {
-        Lin rest = ext[d], q;
+        Lin rest = ext[d];
         back.first[d] = back.n;
         while (!is_one(rest)) {
             if (at < 0 || back.n == WIDE_PARTS)
                 return false;
-            if (lin_div(rest, all.ext[at], &q)) {       /* the whole part */
-                back.ext[back.n] = all.ext[at];
-                back.stride[back.n++] = all.stride[at--];
-                rest = q;
-            } else if (lin_div(all.ext[at], rest, &q)) {
-                back.ext[back.n] = rest;
-                back.stride[back.n++] = all.stride[at];
-                if (!lin_mul(all.stride[at], rest, &all.stride[at]))
-                    return false;
-                all.ext[at] = q;
-                rest = lin(1);
-            } else {
+            Lin *piece = &back.ext[back.n];
+            back.stride[back.n++] = all.stride[at];
+            if (!lin_piece(rest, all.ext[at], piece) || !lin_div(rest, *piece, &rest) ||
+                !lin_past(&all.ext[at], &all.stride[at], *piece))
                 return false;
-            }
+            at -= is_one(all.ext[at]);
         }
     }
     if (at >= 0)
