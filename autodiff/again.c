@@ -232,25 +232,11 @@ static void make_part(Again *c, Stage *s, const Component *x)
     Graph *g = c->g;
     StageAgain part = {0};
     bool *need = arena_array(c->a, bool, g->value.n + 1);
-    Ids back = {0};
     for (uint32_t i = 0; i < x->value.n; i++) {
         need[x->value.at[i]] = true;
         vec_push(g->arena, &part.value, x->value.at[i]);
     }
-    for (uint32_t i = s->forward.n; i-- > 0;) {
-        const Node *n = &g->node.at[s->forward.at[i]];
-        bool wanted = false;
-        for (uint32_t o = 0; o < n->nout; o++)
-            wanted |= need[n->out[o]];
-        if (!wanted)
-            continue;
-        vec_push(c->a, &back, s->forward.at[i]);
-        for (uint32_t j = 0; j < node_reads_training(n); j++)
-            if (!c->kept[n->in[j]] || c->again[n->in[j]])
-                need[n->in[j]] = true;
-    }
-    while (back.n > 0)
-        vec_push(g->arena, &part.node, back.at[--back.n]);
+    part.node = graph_makers(g, g->arena, &s->forward, TRAINING, need, c->kept);
     vec_push(g->arena, &s->again, part);
 }
 
@@ -281,11 +267,9 @@ static void again_stage(Again *c, Stage *s)
     uint32_t n = components(c, &x);
     Component *part = arena_array(c->a, Component, n + 1);
     uint32_t parts = gather(c, x, n, part);
-    for (uint32_t i = 0; i < c->list.n; i++)                    /* what does not pay is kept */
-        c->again[c->list.at[i]] = false;
-    for (uint32_t k = 0; k < parts; k++)
+    for (uint32_t k = 0; k < parts; k++) /* what does not pay is kept */
         for (uint32_t i = 0; i < part[k].value.n; i++)
-            c->again[part[k].value.at[i]] = true;
+            c->kept[part[k].value.at[i]] = false;
     for (uint32_t k = 0; k < parts; k++)
         make_part(c, s, &part[k]);
     forget(c);

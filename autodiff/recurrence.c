@@ -36,20 +36,6 @@ typedef struct {
     ValueId result;                 /* of the backward; NONE: it is not there yet */
 } Back;
 
-static uint32_t find(const Ids *list, ValueId v)
-{
-    uint32_t i = 0;
-    while (i < list->n && list->at[i] != v)
-        i++;
-    return i < list->n ? i : NONE;
-}
-
-static void add_once(Arena *a, Ids *list, ValueId v)
-{
-    if (find(list, v) == NONE)
-        vec_push(a, list, v);
-}
-
 static ValueId new_input(Graph *b, Dtype t, Shape s)
 {
     return graph_value(b, V_INPUT, NULL, t, &s);
@@ -114,7 +100,7 @@ static void seeds(Back *k, Ids *y, Ids *dy)
 static void differentiate(Back *k)
 {
     Graph *b = k->b;
-    Ids list = graph_nodes(b, k->g->arena, NULL), y = {0}, dy = {0}, wrt = {0}, at = {0};
+    Ids list = graph_nodes(b, k->g->arena), y = {0}, dy = {0}, wrt = {0}, at = {0};
     find_active(k, &list);
     seeds(k, &y, &dy);
     k->first = b->node.n;
@@ -179,7 +165,7 @@ static void add_leaf(Back *k, ValueId d, bool wide)
     Arena *a = k->g->arena;
     const Value x = *val(k->b, d);
     const Dtype t = wide ? dtype_sum(x.dtype) : x.dtype;
-    if (find(&k->leaf, d) != NONE)
+    if (ids_have(&k->leaf, d))
         return;
     const ValueId sum = new_input(k->b, t, x.shape);
     vec_push(a, &k->leaf, d);
@@ -188,18 +174,21 @@ static void add_leaf(Back *k, ValueId d, bool wide)
     vec_push(a, &k->start, g_full(k->g, t, &x.shape, 0));
 }
 
-/* All steps of a value of one. */
+/* All steps of a value of one, as far as the forward has them; NONE: it does not. */
+static ValueId forward_sequence(const Back *k, ValueId v)
+{
+    const uint32_t in = ids_find(&k->b->input, v), at = ids_find(&k->kept, v);
+    if (in != NONE && recurrence_is_sequence(k->r, in))
+        return k->n.in[in];
+    return at == NONE ? NONE : k->kept_as.at[at];
+}
+
 static ValueId sequence_of(const Back *k, ValueId v)
 {
-    const Graph *b = k->b;
-    for (uint32_t i = k->r->states; i < k->r->states + k->r->sequences; i++)
-        if (b->input.at[i] == v)
-            return k->n.in[i];
-    if (find(&k->kept, v) != NONE)
-        return k->kept_as.at[find(&k->kept, v)];
-    if (find(&k->made, v) == NONE)
+    const ValueId all = forward_sequence(k, v);
+    if (all == NONE && !ids_have(&k->made, v))
         BUG("no step leaves value %u", v);
-    return k->made_as.at[find(&k->made, v)];
+    return all == NONE ? k->made_as.at[ids_find(&k->made, v)] : all;
 }
 
 /* The steps' matrices one beside the other: [m, steps k]; down: one below the other, [steps k, n].
@@ -242,14 +231,14 @@ static ValueId sum_of(Back *k, ValueId d, bool wide)
     }
     if (maker && is_product_of_two(k, &made)) {
         for (int i = 0; i < 2 && planned; i++)
-            add_once(g->arena, &k->factor, untransposed(k->b, made.in[i], &turned));
+            ids_add(g->arena, &k->factor, untransposed(k->b, made.in[i], &turned));
         if (planned)
             return NONE;
         const ValueId x = joined(k, made.in[0], false), y = joined(k, made.in[1], true);
         return wide ? g_matmul_wide(g, x, y) : g_matmul(g, x, y);
     }
     if (!planned)
-        return graph_out(g, k->result, k->of_state.n + find(&k->leaf, d));
+        return graph_out(g, k->result, k->of_state.n + ids_find(&k->leaf, d));
     add_leaf(k, d, wide);
     return NONE;
 }
@@ -272,12 +261,12 @@ static Ids roots(const Back *k)
     Arena *a = k->g->arena;
     Ids root = {0};
     for (uint32_t i = 0; i < k->next.n; i++)
-        add_once(a, &root, k->next.at[i]);
-    for (uint32_t i = k->r->states; i < k->r->states + k->r->sequences; i++)
-        if (k->v->want[i] && k->d[i] != NONE)
-            add_once(a, &root, k->d[i]);
+        ids_add(a, &root, k->next.at[i]);
+    for (uint32_t i = k->r->states; !is_whole(k, i); i++)
+        if (k->d[i] != NONE)
+            ids_add(a, &root, k->d[i]);
     for (uint32_t i = 0; i < k->factor.n; i++)
-        add_once(a, &root, k->factor.at[i]);
+        ids_add(a, &root, k->factor.at[i]);
     return root;
 }
 
@@ -288,10 +277,9 @@ static Stage divided(Back *k)
     Arena *a = k->g->arena;
     Stage s = {.index = 0};
     Ids root = roots(k);
-    const bool *live = graph_live(b, a, k->first, &root, 1);
-    for (NodeId n = 0; n < b->node.n; n++)
-        if (n < k->first || live[n - k->first])
-            vec_push(a, n < k->first ? &s.forward : &s.backward, n);
+    for (NodeId n = 0; n < k->first; n++)
+        vec_push(a, &s.forward, n);
+    s.backward = graph_leading(b, a, k->first, &root, 1);
     for (uint32_t i = 0; !is_whole(k, i); i++)
         vec_push(a, &s.input, ((StageInput){.value = b->input.at[i], .from = NONE}));
     s.input.at[0].grads = root;
@@ -370,7 +358,7 @@ static void keep(Back *k, const Stage *s)
     VEC(uint32_t) result = {0};
     for (uint32_t i = 0; i < s->stash.n; i++) {
         const ValueId v = s->stash.at[i];
-        const uint32_t in = find(&k->b->input, v);
+        const uint32_t in = ids_find(&k->b->input, v);
         const bool state = in < k->r->states;
         if (in != NONE && !state && !is_whole(k, in))
             continue;
@@ -386,7 +374,7 @@ static void keep(Back *k, const Stage *s)
     const Node n = k->g->node.at[k->v->node];
     int *rows = arena_array(a, int, k->kept.n + 1);
     for (uint32_t i = 0; i < k->kept.n; i++) {
-        const uint32_t in = find(&k->b->input, k->kept.at[i]), o = result.at[i];
+        const uint32_t in = ids_find(&k->b->input, k->kept.at[i]), o = result.at[i];
         const bool moved = in < k->r->states && o < k->n.nout;
         rows[i] = n.attr.recurrence->rows[n.nin + o];
         vec_push(a, &k->kept_as, moved ? shifted(k, in, o) : n.out[o]);
@@ -454,16 +442,12 @@ static Inputs inputs_of(Back *k, const Stage *s, const Ids *output, uint32_t *se
 static void make_sequences(Back *k)
 {
     Arena *a = k->g->arena;
-    for (uint32_t i = 0; i < k->factor.n; i++) {
-        bool there = find(&k->kept, k->factor.at[i]) != NONE;
-        for (uint32_t j = k->r->states; !is_whole(k, j); j++)
-            there |= k->b->input.at[j] == k->factor.at[i];
-        if (!there)
-            add_once(a, &k->made, k->factor.at[i]);
-    }
+    for (uint32_t i = 0; i < k->factor.n; i++)
+        if (forward_sequence(k, k->factor.at[i]) == NONE)
+            ids_add(a, &k->made, k->factor.at[i]);
     for (uint32_t j = k->r->states; !is_whole(k, j); j++)
-        if (k->v->want[j] && k->d[j] != NONE)
-            add_once(a, &k->made, k->d[j]);
+        if (k->d[j] != NONE)
+            ids_add(a, &k->made, k->d[j]);
 }
 
 static void backward(Back *k, const Stage *s)
@@ -510,8 +494,8 @@ void vjp_recurrence(Vjp *v)
     for (uint32_t i = 0; i < k.n.nin; i++) {
         if (!v->want[i] || k.d[i] == NONE)
             continue;
-        v->din[i] = i < k.r->states ? graph_out(g, k.result, find(&k.of_state, i))
+        v->din[i] = i < k.r->states ? graph_out(g, k.result, ids_find(&k.of_state, i))
                     : is_whole(&k, i) ? sum_of(&k, k.d[i], v->wide[i])
-                                      : k.made_as.at[find(&k.made, k.d[i])];
+                                      : k.made_as.at[ids_find(&k.made, k.d[i])];
     }
 }

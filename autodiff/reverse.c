@@ -261,18 +261,6 @@ static void walk_back(Walk *w, const NodeId *list, uint32_t n)
     w->g->cur_origin = origin;
 }
 
-/* Of the nodes first.. those that lead to a gradient asked for, in order. */
-static Ids live(Graph *g, NodeId first, const Ids *root, uint32_t nroot)
-{
-    uint32_t n = g->node.n - first;
-    const bool *alive = graph_live(g, g->arena, first, root, nroot);
-    Ids list = {0};
-    for (uint32_t i = 0; i < n; i++)
-        if (alive[i])
-            vec_push(g->arena, &list, first + i);
-    return list;
-}
-
 /*
  * A stage sees the values that enter it and not how others made them: while its backward is built
  * they count as inputs, so that no builder looks through a cut (a transpose of a transpose) at a
@@ -410,7 +398,7 @@ static void stage_backward(Walk *w, Pipe *p, Stage *s)
         root[i] = *stage_grads(s, i);
     set_borders(g, s, V_NODE);
     uses_free(w->uses);
-    s->backward = live(g, first, root, nroot);
+    s->backward = graph_leading(g, g->arena, first, root, nroot);
     g->cur_origin = origin;
 }
 

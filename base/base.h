@@ -94,12 +94,19 @@ const char *text_all(const Text *t);                    /* never NULL; valid unt
 #define NONE UINT32_MAX
 typedef VEC(uint32_t) Ids; /* a list of numbers: of values, nodes, stages */
 typedef VEC(const char *) Strings;
-static inline bool ids_have(const Ids *list, uint32_t x)
+/* where x stands; NONE: it is not in the list */
+static inline uint32_t ids_find(const Ids *list, uint32_t x)
 {
     for (uint32_t i = 0; i < list->n; i++)
         if (list->at[i] == x)
-            return true;
-    return false;
+            return i;
+    return NONE;
+}
+static inline bool ids_have(const Ids *list, uint32_t x) { return ids_find(list, x) != NONE; }
+static inline void ids_add(Arena *a, Ids *list, uint32_t x) /* unless it is there */
+{
+    if (!ids_have(list, x))
+        vec_push(a, list, x);
 }
 
 /* A hash map from string to uint32_t (open addressing; insertion never loses keys). */

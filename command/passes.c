@@ -112,7 +112,7 @@ void pass_rows(State *s)
     Ids root = graph_results(g, g->arena, NONE);
     for (uint32_t i = 0; i < g->trip_bound.n; i++)
         vec_push(g->arena, &root, g->trip_bound.at[i].v);
-    const Ids list = graph_nodes(g, g->arena, graph_live(g, g->arena, 0, &root, 1));
+    const Ids list = graph_leading(g, g->arena, 0, &root, 1);
     graph_resize(g, wanted, &list);
     trip_bounds(g, own);
 }

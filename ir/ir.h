@@ -53,11 +53,12 @@ Ids *graph_users(const Graph *g, Arena *scratch);
 Ids *graph_readers(const Graph *g, Arena *scratch, const bool *live);
 /* live.c: the values that a graph is computed for: its outputs, new running statistics, the loss
    (NONE: none); which nodes lead to them; which of the nodes from `first` on lead to one of `root`:
-   live[node - first]; the nodes that are live, in order (NULL: all) */
+   live[node - first]; these nodes, in order; all nodes */
 Ids graph_results(const Graph *g, Arena *a, ValueId loss);
 bool *graph_needed(const Graph *g, Arena *a, ValueId loss);
 bool *graph_live(const Graph *g, Arena *a, NodeId first, const Ids *root, uint32_t nroot);
-Ids graph_nodes(const Graph *g, Arena *a, const bool *live);
+Ids graph_leading(const Graph *g, Arena *a, NodeId first, const Ids *root, uint32_t nroot);
+Ids graph_nodes(const Graph *g, Arena *a);
 
 /* ---- dump.c ---------------------------------------------------------------------------------- */
 
@@ -147,6 +148,10 @@ typedef enum { TRAINING, INFERENCE } NodePhase;
 bool node_reads(const Node *n, uint32_t i, NodePhase phase);
 /* how many of its first operands it reads then */
 uint32_t node_reads_training(const Node *n);
+/* live.c: of a list the nodes that lead to a needed value, in their order.  What they read is
+   needed, too, but for what is `there' (by value; NULL: nothing). */
+Ids graph_makers(const Graph *g, Arena *a, const Ids *list, NodePhase phase, bool *need,
+                 const bool *there);
 /* the flags QUICK, SHORT, REDUCES, PICKS, EXACT, ARITHMETIC, GROWS, PLAIN of ops.def */
 bool op_is_quick(Op op);
 bool op_is_short(Op op);

@@ -22,12 +22,11 @@ bool *graph_needed(const Graph *g, Arena *a, ValueId loss)
     return graph_live(g, a, 0, &root, 1);
 }
 
-Ids graph_nodes(const Graph *g, Arena *a, const bool *live)
+Ids graph_nodes(const Graph *g, Arena *a)
 {
     Ids list = {0};
     for (NodeId n = 0; n < g->node.n; n++)
-        if (!live || live[n])
-            vec_push(a, &list, n);
+        vec_push(a, &list, n);
     return list;
 }
 
@@ -50,4 +49,37 @@ bool *graph_live(const Graph *g, Arena *a, NodeId first, const Ids *root, uint32
         }
     }
     return live;
+}
+
+Ids graph_leading(const Graph *g, Arena *a, NodeId first, const Ids *root, uint32_t nroot)
+{
+    const bool *live = graph_live(g, a, first, root, nroot);
+    Ids list = {0};
+    for (NodeId n = first; n < g->node.n; n++)
+        if (live[n - first])
+            vec_push(a, &list, n);
+    return list;
+}
+
+Ids graph_makers(const Graph *g, Arena *a, const Ids *list, NodePhase phase, bool *need,
+                 const bool *there)
+{
+    Ids made = {0};
+    for (uint32_t k = list->n; k-- > 0;) {
+        const Node *n = &g->node.at[list->at[k]];
+        bool runs = false;
+        for (uint32_t o = 0; o < n->nout; o++)
+            runs |= need[n->out[o]];
+        if (!runs)
+            continue;
+        vec_push(a, &made, list->at[k]);
+        for (uint32_t i = 0; i < n->nin; i++)
+            need[n->in[i]] |= node_reads(n, i, phase) && !(there && there[n->in[i]]);
+    }
+    for (uint32_t i = 0, k = made.n; i + 1 < k--; i++) {
+        const NodeId n = made.at[i];
+        made.at[i] = made.at[k];
+        made.at[k] = n;
+    }
+    return made;
 }

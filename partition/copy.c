@@ -166,6 +166,22 @@ static void copy_node(Build *b, NodeId n, uint32_t t, ValueId *local)
     vec_push(b->a, &g->node, x);
 }
 
+ValueId pipe_copy(Graph *g, ValueId v, const char *name, uint32_t origin)
+{
+    const Value was = *val(g, v);
+    const bool taken = name && strmap_get(&g->by_name, name) != NONE;
+    const ValueId to = graph_value(g, V_NODE, taken ? NULL : name, was.dtype, &was.shape);
+    Node n = {.op = OP_Identity, .nin = 1, .nout = 1, .origin = origin};
+    n.in = arena_array(g->arena, ValueId, 1);
+    n.out = arena_array(g->arena, ValueId, 1);
+    n.in[0] = v;
+    n.out[0] = to;
+    g->value.at[to].batch = was.batch;
+    g->value.at[to].node = g->node.n;
+    vec_push(g->arena, &g->node, n);
+    return to;
+}
+
 static void send(Build *b, ValueId v, ValueId *local)
 {
     local[v] = v;

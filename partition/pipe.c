@@ -21,20 +21,10 @@ static void name_outputs(Graph *g)
 {
     for (uint32_t i = 0; i < g->output.n; i++) {
         ValueId from = g->output.at[i];
-        Value was = *val(g, from);
-        if (was.kind == V_NODE)
+        if (val(g, from)->kind == V_NODE)
             continue;
         const char *name = i < g->output_name.n ? g->output_name.at[i] : NULL;
-        if (name && strmap_get(&g->by_name, name) != NONE)
-            name = NULL;
-        ValueId to = graph_value(g, V_NODE, name, was.dtype, &was.shape);
-        Node n = {.op = OP_Identity, .nin = 1, .nout = 1, .origin = 0};
-        n.in = arena_array(g->arena, ValueId, 1);
-        n.out = arena_array(g->arena, ValueId, 1);
-        n.in[0] = from;
-        n.out[0] = to;
-        g->value.at[to].node = g->node.n;
-        vec_push(g->arena, &g->node, n);
+        const ValueId to = pipe_copy(g, from, name, 0);
         for (uint32_t k = i; k < g->output.n; k++)
             if (g->output.at[k] == from)
                 g->output.at[k] = to;
@@ -303,7 +293,7 @@ static void connect(Build *b)
 /* ---- programs -------------------------------------------------------------------------------- */
 
 /* The nodes of a stage that one variant needs. */
-static void program(Build *b, Stage *s, NodePhase phase, bool *read, Ids *list)
+static Ids program(const Build *b, const Stage *s, NodePhase phase, bool *read)
 {
     const Graph *g = b->g;
     memset(read, 0, g->value.n * sizeof *read);
@@ -311,21 +301,7 @@ static void program(Build *b, Stage *s, NodePhase phase, bool *read, Ids *list)
         read[s->output.at[i].value] = true;
     for (uint32_t i = 0; i < g->update.n && phase == TRAINING; i++)
         read[g->update.at[i].value] = true;
-    Ids back = {0};
-    for (uint32_t k = s->nodes.n; k-- > 0;) {
-        const Node *x = &g->node.at[s->nodes.at[k]];
-        bool run = false;
-        for (uint32_t i = 0; i < x->nout; i++)
-            run |= read[x->out[i]];
-        if (!run)
-            continue;
-        vec_push(b->a, &back, s->nodes.at[k]);
-        for (uint32_t i = 0; i < x->nin; i++)
-            if (node_reads(x, i, phase))
-                read[x->in[i]] = true;
-    }
-    for (uint32_t k = back.n; k-- > 0;)
-        vec_push(b->a, list, back.at[k]);
+    return graph_makers(g, b->a, &s->nodes, phase, read, NULL);
 }
 
 /* ---- edges ----------------------------------------------------------------------------------- */
@@ -470,8 +446,8 @@ Pipe *pipe_cut(Graph *g, const PartitionOptions *opt, const Loss *l, const Batch
     bool *read = arena_array(b.a, bool, g->value.n + 1);
     for (uint32_t t = 0; t < b.stages; t++) {
         Stage *s = &p->stage.at[t];
-        program(&b, s, b.training ? TRAINING : INFERENCE, read, &s->forward);
-        program(&b, s, INFERENCE, read, &s->infer);
+        s->forward = program(&b, s, b.training ? TRAINING : INFERENCE, read);
+        s->infer = program(&b, s, INFERENCE, read);
     }
     label_stages(p);
     if (p->loss_whole)

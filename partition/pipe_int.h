@@ -32,7 +32,9 @@ typedef struct {
     struct Choice *choice; /* copy.c: scratch by value */
 } Build;
 
-/* copy.c */
+/* copy.c: a copy of the value, made by a node of that origin of the file; its name is another where
+   it is taken */
+ValueId pipe_copy(Graph *g, ValueId v, const char *name, uint32_t origin);
 void recompute_classify(Build *b);
 /*
  * Stage t's nodes read demands[] from earlier stages.  Sets local[v] for each: v itself where it is

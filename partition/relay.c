@@ -20,21 +20,11 @@ typedef struct {
 static ValueId hand_on(Build *b, uint32_t t, ValueId v, ValueId as)
 {
     Graph *g = b->g;
-    const Value was = *val(g, as);
     const char *name = arena_printf(b->a, "%s%%%u", val(g, v)->name, t);
-    bool taken = strmap_get(&g->by_name, name) != NONE;
-    ValueId to = graph_value(g, V_NODE, taken ? NULL : name, was.dtype, &was.shape);
-    Node n = {.op = OP_Identity, .nin = 1, .nout = 1, .origin = g->node.at[was.node].origin};
-    n.in = arena_array(g->arena, ValueId, 1);
-    n.out = arena_array(g->arena, ValueId, 1);
-    n.in[0] = as;
-    n.out[0] = to;
-    g->value.at[to].batch = was.batch;
-    g->value.at[to].node = g->node.n;
+    const Placed last = {g->node.n, g->node.n};
+    const ValueId to = pipe_copy(g, as, name, g->node.at[val(g, as)->node].origin);
     g->value.at[to].made = true;
-    Placed last = {g->node.n, g->node.n};
     vec_push(b->a, &b->list[t], last);
-    vec_push(g->arena, &g->node, n);
     return to;
 }
 

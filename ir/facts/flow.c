@@ -27,7 +27,7 @@ void flow_through(const Graph *g, bool *active, const NodeId *list, uint32_t nod
 bool *flow_active(const Graph *g, Arena *a, ValueId loss)
 {
     bool *active = arena_array(a, bool, g->value.n + 1);
-    const Ids all = graph_nodes(g, a, NULL);
+    const Ids all = graph_nodes(g, a);
     if (loss != NONE) {
         flow_params(g, active);
         flow_through(g, active, all.at, all.n);

@@ -85,7 +85,7 @@ static void resize_body(const Resize *r, Node *n)
     Recurrence *own = arena_new_of(r->g->arena, Recurrence);
     give_rows(r, n);
     Graph *body = body_placed(r->g, n, r->g->arena);
-    const Ids all = graph_nodes(body, r->g->arena, NULL);
+    const Ids all = graph_nodes(body, r->g->arena);
     graph_resize(body, r->rows, &all);
     *own = *n->attr.recurrence;
     own->body = body;

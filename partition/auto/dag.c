@@ -140,8 +140,7 @@ Dag *dag_of(const CutGraph *g, const CutProblem *p, Arena *a)
         d->param[i] = (DagParam){.held = x->held, .owned = x->owned};
         d->param[i].in = llround(param_seconds(&p->link, x) / d->tick);
         for (uint32_t k = 0; k < x->read.n; k++)
-            if (!ids_have(&d->param[i].read, d->group_of[x->read.at[k]]))
-                vec_push(a, &d->param[i].read, d->group_of[x->read.at[k]]);
+            ids_add(a, &d->param[i].read, d->group_of[x->read.at[k]]);
         for (uint32_t k = 0; k < d->param[i].read.n; k++)
             vec_push(a, &d->group[d->param[i].read.at[k]].param, i);
     }

@@ -83,12 +83,8 @@ static void find_signature(Build *b, uint32_t t)
         if (s->param.at[i].use == USE_TRANSMIT) {
             ValueId v = b->g->param.at[s->param.at[i].param].value;
             Ids *from = &b->outs[s->param.at[i].from];
-            bool there = false;
-            for (uint32_t k = 0; k < from->n; k++)
-                there |= from->at[k] == v;
             vec_push(b->a, &b->args[t], v);
-            if (!there)
-                vec_push(b->a, from, v);
+            ids_add(b->a, from, v);
         }
 }
 
