@@ -420,21 +420,6 @@ static const uint8_t *find_divided(const Graph *g)
     return divided;
 }
 
-static void mark_edges(Pipe *p)
-{
-    for (uint32_t e = 0; e < p->edge.n; e++) {
-        Edge *edge = &p->edge.at[e];
-        const Stage *to = &p->stage.at[edge->to];
-        if (edge->kind == EDGE_ACTIVATION)
-            for (uint32_t i = 0; i < to->input.n; i++)
-                edge->gradient |= to->input.at[i].value == edge->value && to->input.at[i].gradient;
-        if (edge->kind == EDGE_PARAMETER)
-            for (uint32_t i = 0; i < to->param.n; i++)
-                edge->gradient |= p->graph->param.at[to->param.at[i].param].value == edge->value &&
-                                  to->param.at[i].grads.n > 0;
-    }
-}
-
 /* A loss over the whole minibatch mixes rows, but what it sends back has those of what came in. */
 static const int *rows_of_loss(const Pipe *p)
 {
@@ -514,7 +499,8 @@ void reverse_stages(Pipe *p)
     }
     drop_stops(g);
     scatter_sums(p, first);
-    mark_edges(p);
+    for (uint32_t e = 0; e < p->edge.n; e++)
+        p->edge.at[e].gradient = pipe_has_gradient(p, p->edge.at[e].to, p->edge.at[e].value);
     find_batch(p, w.n, after_loss);
 }
 

@@ -67,6 +67,4 @@ void pipe_costs(Pipe *p)
 {
     for (uint32_t t = 0; t < p->stage.n; t++)
         stage_cost(p->graph, &p->stage.at[t]);
-    for (uint32_t i = 0; i < p->edge.n; i++)
-        p->edge.at[i].gradient = pipe_has_gradient(p, p->edge.at[i].to, p->edge.at[i].value);
 }

@@ -158,16 +158,21 @@ static bool is_as_before(const Skeleton *s, const RawNode *n, uint32_t k)
     return skeleton_is_parameter(s, n, k) && s->name[p] && !strcmp(n->in[k], s->name[p]);
 }
 
+static bool is_changed(const Skeleton *s, const RawNode *n)
+{
+    bool changed = n->bias != NONE;
+    for (uint32_t k = 0; n->made && k < n->nin; k++)
+        changed |= n->made[k] && !is_as_before(s, n, k);
+    return changed;
+}
+
 /* Raw nodes whose operands no longer bear the name the file gives them. */
 static void find_edits(Skeleton *s)
 {
     s->edit = arena_array(s->arena, RawNode *, s->n_edit);
     for (uint32_t i = 0; i < s->m->node.n; i++) {
         RawNode *n = s->m->node.at[i];
-        bool changed = n->bias != NONE;
-        for (uint32_t k = 0; n->made && k < n->nin; k++)
-            changed |= n->made[k] && !is_as_before(s, n, k);
-        if (!changed)
+        if (!is_changed(s, n))
             continue;
         if (n->inlined)
             warn_separated(s, n);
@@ -182,10 +187,7 @@ static void check_bodies(const Skeleton *s)
     const RawNode *said = NULL;
     for (uint32_t i = 0; i < s->m->inner.n; i++) {
         const RawNode *n = s->m->inner.at[i];
-        bool changed = n->bias != NONE;
-        for (uint32_t k = 0; n->made && k < n->nin; k++)
-            changed |= n->made[k] && !is_as_before(s, n, k);
-        if (changed && (!said || said->index != n->index))
+        if (is_changed(s, n) && (!said || said->index != n->index))
             warn_separated(s, said = n);
     }
 }

@@ -137,19 +137,12 @@ void vjp_packed_matmul(Vjp *v)
 
 /* ---- convolutions ---------------------------------------------------------------------------- */
 
-static const int64_t *spatial(Graph *g, const Shape *s)
+/* Dimensions from that one on; the spatial ones from 2. */
+static const int64_t *dims_from(Graph *g, const Shape *s, int from)
 {
-    int64_t *d = vjp_ints(g, s->rank - 2);
-    for (int i = 2; i < s->rank; i++)
-        d[i - 2] = s->d[i];
-    return d;
-}
-
-static const int64_t *all_dims(Graph *g, const Shape *s)
-{
-    int64_t *d = vjp_ints(g, s->rank);
-    for (int i = 0; i < s->rank; i++)
-        d[i] = s->d[i];
+    int64_t *d = vjp_ints(g, s->rank - from);
+    for (int i = from; i < s->rank; i++)
+        d[i - from] = s->d[i];
     return d;
 }
 
@@ -157,14 +150,14 @@ static const int64_t *all_dims(Graph *g, const Shape *s)
 static ValueId conv_back(Graph *g, ValueId dy, ValueId w, Attr at, const Shape *x)
 {
     ValueId in[2] = {dy, w};
-    at.out_dims = spatial(g, x);
+    at.out_dims = dims_from(g, x, 2);
     return graph_node(g, OP_ConvTranspose, 2, in, at);
 }
 
 static ValueId conv_weight(Graph *g, ValueId x, ValueId dy, Attr at, const Shape *w)
 {
     ValueId in[2] = {x, dy};
-    at.weight_dims = all_dims(g, w);
+    at.weight_dims = dims_from(g, w, 0);
     return graph_node(g, OP_ConvWeightGrad, 2, in, at);
 }
 
@@ -230,10 +223,9 @@ void vjp_max_pool(Vjp *v)
     Value x = *val(g, v->in[0]);
     Shape flat = shape_of(1, shape_elements(&x.shape)),
           m = shape_of(1, shape_elements(vjp_shape(v, v->dy[0])));
-    ValueId in[3] = {vjp_zeros(g, x.dtype, &flat, x.batch == 0 ? 0 : BATCH_NONE),
-                     g_reshape(g, v->out[1], &m), g_reshape(g, v->dy[0], &m)};
-    ValueId d =
-        graph_node(g, OP_ScatterElements, 3, in, (Attr){.axis = 0, .reduction = SCATTER_ADD});
+    const ValueId into = vjp_zeros(g, x.dtype, &flat, x.batch == 0 ? 0 : BATCH_NONE),
+                  index = g_reshape(g, v->out[1], &m), dy = g_reshape(g, v->dy[0], &m),
+                  d = vjp_scatter_into(g, OP_ScatterElements, into, index, dy, 0, SCATTER_ADD);
     v->din[0] = g_reshape(g, d, &x.shape);
 }
 

@@ -196,12 +196,6 @@ void vjp_pad(Vjp *v)
 
 /* ---- gathers and scatters -------------------------------------------------------------------- */
 
-static ValueId node3(Graph *g, Op op, ValueId a, ValueId b, ValueId c, int64_t axis, int mode)
-{
-    ValueId in[3] = {a, b, c};
-    return graph_node(g, op, 3, in, (Attr){.axis = axis, .reduction = mode});
-}
-
 static ValueId add_dim(Graph *g, ValueId x, int at)
 {
     const Shape s = shape_with(&val(g, x)->shape, at, 1);
@@ -254,7 +248,8 @@ void vjp_gather(Vjp *v)
     }
     index = add_dim(g, vjp_wrap_index(g, index, g_scalar(g, DT_I64, (double)s.d[axis])), is.rank);
     if (axis == 0) {
-        v->din[0] = node3(g, OP_ScatterND, vjp_zeros_for(g, x, dy), index, dy, 0, SCATTER_ADD);
+        v->din[0] = vjp_scatter_into(g, OP_ScatterND, vjp_zeros_for(g, x, dy), index, dy, 0,
+                                     SCATTER_ADD);
         return;
     }
     int64_t front[MAX_RANK], back[MAX_RANK];
@@ -271,7 +266,8 @@ void vjp_gather(Vjp *v)
     int batch = val(g, x)->batch;
     batch = batch >= 0 && batch < axis ? batch + 1 : batch == axis ? 0 : batch;
     ValueId zeros = vjp_zeros(g, val(g, dy)->dtype, &t, batch);
-    ValueId d = node3(g, OP_ScatterND, zeros, index, g_transpose(g, dy, front), 0, SCATTER_ADD);
+    ValueId d = vjp_scatter_into(g, OP_ScatterND, zeros, index, g_transpose(g, dy, front), 0,
+                                 SCATTER_ADD);
     for (int i = 0; i < s.rank; i++)
         back[i] = i < axis ? i + 1 : i == axis ? 0 : i;
     v->din[0] = g_transpose(g, d, back);
@@ -284,8 +280,8 @@ void vjp_gather_elements(Vjp *v)
     int64_t axis = vjp_node(v)->attr.axis;
     ValueId index =
         vjp_wrap_index(g, v->in[1], g_scalar(g, DT_I64, (double)vjp_shape(v, v->in[0])->d[axis]));
-    v->din[0] = node3(g, OP_ScatterElements, vjp_zeros_for(g, v->in[0], v->dy[0]), index, v->dy[0],
-                      axis, SCATTER_ADD);
+    v->din[0] = vjp_scatter_into(g, OP_ScatterElements, vjp_zeros_for(g, v->in[0], v->dy[0]), index,
+                                 v->dy[0], axis, SCATTER_ADD);
 }
 
 /* The tuples of a GatherND or ScatterND, each number counted from the front. */
@@ -317,7 +313,7 @@ void vjp_gather_nd(Vjp *v)
         index = g_concat(g, (uint32_t)nbatch + 1, part, is.rank - 1);
     }
     ValueId zeros = vjp_zeros_for(g, x, v->dy[0]);
-    v->din[0] = node3(g, OP_ScatterND, zeros, index, v->dy[0], 0, SCATTER_ADD);
+    v->din[0] = vjp_scatter_into(g, OP_ScatterND, zeros, index, v->dy[0], 0, SCATTER_ADD);
 }
 
 /* What a scatter and its gather share, for both families. */
@@ -329,7 +325,7 @@ static ValueId sc_gather(const Sc *s, ValueId x)
 }
 static ValueId sc_scatter(const Sc *s, ValueId into, ValueId upd, int mode)
 {
-    return node3(s->g, s->scatter, into, s->index, upd, s->axis, mode);
+    return vjp_scatter_into(s->g, s->scatter, into, s->index, upd, s->axis, mode);
 }
 
 /* y = the largest (smallest) of data and its updates: those that equal y share dy evenly */

@@ -52,9 +52,8 @@ void vjp_extreme(Vjp *v)
     if (at.to_first) {
         const Op arg = vjp_node(v)->op == OP_ReduceMax ? OP_ArgMax : OP_ArgMin;
         ValueId first = graph_node(g, arg, 1, &x, (Attr){.axis = at.axes[0]});
-        ValueId in[3] = {vjp_zeros_like(g, x), first, dy};
-        v->din[0] = graph_node(g, OP_ScatterElements, 3, in,
-                               (Attr){.axis = at.axes[0], .reduction = SCATTER_NONE});
+        v->din[0] = vjp_scatter_into(g, OP_ScatterElements, vjp_zeros_like(g, x), first, dy,
+                                     at.axes[0], SCATTER_NONE);
         return;
     }
     ValueId hit = g_binary(g, OP_Equal, x, v->out[0]);
@@ -91,9 +90,8 @@ void vjp_topk(Vjp *v)
 {
     if (v->dy[0] == NONE)
         return;
-    ValueId in[3] = {vjp_zeros_like(v->g, v->in[0]), v->out[1], v->dy[0]};
-    v->din[0] = graph_node(v->g, OP_ScatterElements, 3, in,
-                           (Attr){.axis = vjp_node(v)->attr.axis, .reduction = SCATTER_NONE});
+    v->din[0] = vjp_scatter_into(v->g, OP_ScatterElements, vjp_zeros_like(v->g, v->in[0]),
+                                 v->out[1], v->dy[0], vjp_node(v)->attr.axis, SCATTER_NONE);
 }
 
 /* y = softmax x: dx = y * (dy - sum(dy * y)) */

@@ -80,3 +80,10 @@ ValueId vjp_place(Graph *g, ValueId x, int axis, int64_t at, int64_t extent)
         return x;
     return g_pad(g, x, begin, end, PAD_CONSTANT, 0);
 }
+
+ValueId vjp_scatter_into(Graph *g, Op op, ValueId into, ValueId index, ValueId updates,
+                         int64_t axis, int mode)
+{
+    const ValueId in[3] = {into, index, updates};
+    return graph_node(g, op, 3, in, (Attr){.axis = axis, .reduction = mode});
+}

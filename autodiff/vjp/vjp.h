@@ -33,6 +33,9 @@ ValueId vjp_iota_batch(Graph *g, int rank, int axis, int64_t n, int batch);
 int64_t *vjp_ints(Graph *g, int n);                     /* an attribute array */
 /* x at position `at` of a zero tensor, along axis */
 ValueId vjp_place(Graph *g, ValueId x, int axis, int64_t at, int64_t extent);
+/* a scatter of either family; mode: SCATTER_NONE, ... */
+ValueId vjp_scatter_into(Graph *g, Op op, ValueId into, ValueId index, ValueId updates,
+                         int64_t axis, int mode);
 
 /* tidy.c; first: of backward's values */
 /* the same product with one constant, its small factors first */

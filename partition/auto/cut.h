@@ -110,6 +110,9 @@ typedef struct {
 /* Who sends v to a stage that reads it: the stage before that has it, where a gradient comes back.
  */
 uint32_t cut_sender(const CutValue *v, const uint32_t *stage_of, uint32_t to);
+/* What a reader's stage spends on receiving it and sending its gradient back, and its maker's. */
+double cut_in_seconds(const CutLink *l, const CutValue *v);
+double cut_out_seconds(const CutLink *l, const CutValue *v);
 
 /* What a cut costs. */
 void cut_measure(const CutGraph *g, const CutProblem *p, const uint32_t *stage_of, Arena *a,

@@ -37,18 +37,6 @@ static uint32_t group_runs(const CutGraph *g, Arena *a, uint32_t *group_of)
 
 /* ---- the groups ------------------------------------------------------------------------------ */
 
-static double in_seconds(const CutLink *l, const CutValue *v)
-{
-    return (v->bytes > 0 ? l->in_message + l->in_byte * (double)v->bytes : 0) +
-           (v->back > 0 ? l->in_message + l->in_byte * (double)v->back : 0);
-}
-
-static double out_seconds(const CutLink *l, const CutValue *v)
-{
-    return (v->bytes > 0 ? l->out_message + l->out_byte * (double)v->bytes : 0) +
-           (v->back > 0 ? l->out_message + l->out_byte * (double)v->back : 0);
-}
-
 static double param_seconds(const CutLink *l, const CutParam *p)
 {
     return (l->in_byte + l->out_byte) * (p->sent + p->back);
@@ -63,7 +51,7 @@ static double tick_of(const CutGraph *g, const CutLink *l)
     for (uint32_t n = 0; n < g->nodes; n++)
         sum += node_seconds(&g->node[n]);
     for (uint32_t v = 0; v < g->value.n; v++)
-        sum += (out_seconds(l, &g->value.at[v]) + in_seconds(l, &g->value.at[v])) *
+        sum += (cut_out_seconds(l, &g->value.at[v]) + cut_in_seconds(l, &g->value.at[v])) *
                (double)g->value.at[v].read.n;
     for (uint32_t i = 0; i < g->param.n; i++)
         sum += param_seconds(l, &g->param.at[i]) * (double)g->param.at[i].read.n;
@@ -77,8 +65,8 @@ static void add_value(Dag *d, uint32_t v, uint32_t *seen)
     uint32_t from = d->group_of[x->from];
     DagValue *to = &d->value[v];
     *to = (DagValue){.from = from, .kept = x->kept};
-    to->in = llround(in_seconds(&d->p->link, x) / d->tick);
-    to->out = llround(out_seconds(&d->p->link, x) / d->tick);
+    to->in = llround(cut_in_seconds(&d->p->link, x) / d->tick);
+    to->out = llround(cut_out_seconds(&d->p->link, x) / d->tick);
     vec_push(d->a, &d->group[from].made, v);
     for (uint32_t i = 0; i < x->read.n; i++) {
         uint32_t k = d->group_of[x->read.at[i].node];

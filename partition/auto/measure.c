@@ -8,6 +8,18 @@ static double message(double fixed, double byte, int64_t bytes)
     return bytes > 0 ? fixed + byte * (double)bytes : 0;
 }
 
+double cut_in_seconds(const CutLink *l, const CutValue *v)
+{
+    return message(l->in_message, l->in_byte, v->bytes) +
+           message(l->in_message, l->in_byte, v->back);
+}
+
+double cut_out_seconds(const CutLink *l, const CutValue *v)
+{
+    return message(l->out_message, l->out_byte, v->bytes) +
+           message(l->out_message, l->out_byte, v->back);
+}
+
 uint32_t cut_sender(const CutValue *v, const uint32_t *stage_of, uint32_t to)
 {
     uint32_t by = stage_of[v->from];
@@ -21,11 +33,7 @@ uint32_t cut_sender(const CutValue *v, const uint32_t *stage_of, uint32_t to)
 static void add_value(const CutProblem *p, const uint32_t *stage_of, const CutValue *v,
                       uint32_t *seen, uint32_t mark, CutStage *stage)
 {
-    const CutLink *l = &p->link;
-    const double in = message(l->in_message, l->in_byte, v->bytes) +
-                      message(l->in_message, l->in_byte, v->back),
-                 out = message(l->out_message, l->out_byte, v->bytes) +
-                       message(l->out_message, l->out_byte, v->back);
+    const double in = cut_in_seconds(&p->link, v), out = cut_out_seconds(&p->link, v);
     const uint32_t from = stage_of[v->from];
     bool sent = false;
     for (uint32_t i = 0; i < v->read.n; i++) {
