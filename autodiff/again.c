@@ -240,28 +240,17 @@ static void make_part(Again *c, Stage *s, const Component *x)
     vec_push(g->arena, &s->again, part);
 }
 
-/* Values and nodes may come in another stage as well. */
-static void forget(Again *c)
+static void again_stage(Graph *g, Stage *s)
 {
-    const Stage *s = c->s;
-    for (uint32_t i = 0; i < s->stash.n; i++)
-        c->kept[s->stash.at[i]] = c->again[s->stash.at[i]] = c->there[s->stash.at[i]] = false;
-    for (uint32_t i = 0; i < s->input.n; i++)
-        c->there[s->input.at[i].value] = false;
-    for (uint32_t i = 0; i < s->forward.n; i++) {
-        const Node *n = &c->g->node.at[s->forward.at[i]];
-        c->cheap[s->forward.at[i]] = false;
-        c->seen[s->forward.at[i]] = 0;
-        for (uint32_t o = 0; o < n->nout; o++)
-            c->there[n->out[o]] = false;
-    }
-}
-
-static void again_stage(Again *c, Stage *s)
-{
+    const uint32_t nv = g->value.n + 1, nn = g->node.n + 1;
+    Again of = {.g = g, .s = s, .a = arena_within(g->arena)}, *c = &of;
     Component *x;
-    c->s = s;
-    c->list.n = c->join.n = 0;
+    c->kept = arena_array(c->a, bool, nv);
+    c->there = arena_array(c->a, bool, nv);
+    c->again = arena_array(c->a, bool, nv);
+    c->of = arena_array(c->a, uint32_t, nv);
+    c->cheap = arena_array(c->a, bool, nn);
+    c->seen = arena_array(c->a, uint32_t, nn);
     find_limit(c);
     find_there(c);
     uint32_t n = components(c, &x);
@@ -272,24 +261,14 @@ static void again_stage(Again *c, Stage *s)
             c->kept[part[k].value.at[i]] = false;
     for (uint32_t k = 0; k < parts; k++)
         make_part(c, s, &part[k]);
-    forget(c);
+    arena_free(c->a);
 }
 
 void stash_again(Pipe *p)
 {
     if (p->whole)
         stash_again(p->whole);
-    Graph *g = p->graph;
-    Again c = {.g = g, .a = arena_within(g->arena)};
-    uint32_t nv = g->value.n + 1, nn = g->node.n + 1;
-    c.kept = arena_array(c.a, bool, nv);
-    c.there = arena_array(c.a, bool, nv);
-    c.again = arena_array(c.a, bool, nv);
-    c.of = arena_array(c.a, uint32_t, nv);
-    c.cheap = arena_array(c.a, bool, nn);
-    c.seen = arena_array(c.a, uint32_t, nn);
     for (uint32_t i = 0; p->loss != NONE && i < p->stage.n; i++)
         if (p->stage.at[i].backward.n > 0)
-            again_stage(&c, &p->stage.at[i]);
-    arena_free(c.a);
+            again_stage(p->graph, &p->stage.at[i]);
 }

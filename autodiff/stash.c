@@ -29,7 +29,7 @@ typedef struct { uint32_t to, next; int64_t cap; } Arc;         /* arc i and its
 
 typedef struct {
     Graph *g;
-    Arena *a;                       /* scratch, one per run */
+    Arena *a;                       /* scratch, of the stage */
     Stage *s;
     /* by value id; NONE or 0 outside the stage at hand */
     uint32_t *index;                /* the value's number in the flow network, NONE: not in it */
@@ -453,10 +453,31 @@ static void rewrite(Cut *c)
     s->recompute = recompute;
 }
 
-static void stash_stage(Cut *c, Pipe *p, Stage *s)
+static Cut cut_of(Graph *g, Stage *s)
 {
-    c->s = s;
-    c->value.n = 0;
+    const uint32_t nv = g->value.n + 1, nn = g->node.n + 1;
+    Cut c = {.g = g, .s = s, .a = arena_within(g->arena)};
+    c.index = arena_array(c.a, uint32_t, nv);
+    c.clone = arena_array(c.a, ValueId, nv);
+    c.kept = arena_array(c.a, bool, nv);
+    c.need = arena_array(c.a, bool, nv);
+    c.written = arena_array(c.a, bool, nv);
+    c.depth = arena_array(c.a, uint32_t, nv);
+    c.chain = arena_array(c.a, uint8_t, nv);
+    c.movable = arena_array(c.a, bool, nn);
+    c.moved = arena_array(c.a, bool, nn);
+    c.remains = arena_array(c.a, bool, nn);
+    c.held = arena_array(c.a, bool, nn);
+    c.first_use = arena_array(c.a, uint32_t, nn);
+    memset(c.index, 0xff, nv * sizeof *c.index);
+    memset(c.clone, 0xff, nv * sizeof *c.clone);
+    memset(c.first_use, 0xff, nn * sizeof *c.first_use);
+    return c;
+}
+
+static void stash_stage(Pipe *p, Stage *s)
+{
+    Cut of = cut_of(p->graph, s), *c = &of;
     for (uint32_t i = 0; i < s->input.n; i++)
         if (!is_free(p, s->input.at[i].value))
             enter(c, s->input.at[i].value);
@@ -476,15 +497,10 @@ static void stash_stage(Cut *c, Pipe *p, Stage *s)
     } while (hold_chains(c));
     place_movable(c);
     rewrite(c);
-    for (uint32_t i = 0; i < c->value.n; i++) {
-        ValueId v = c->value.at[i];
-        if (c->kept[v])
-            vec_push(c->g->arena, &s->stash, v);
-        /* a stage's input is another stage's value */
-        c->index[v] = c->clone[v] = NONE;
-        c->kept[v] = c->need[v] = c->written[v] = false;
-        c->depth[v] = 0;
-    }
+    for (uint32_t i = 0; i < c->value.n; i++)
+        if (c->kept[c->value.at[i]])
+            vec_push(c->g->arena, &s->stash, c->value.at[i]);
+    arena_free(c->a);
 }
 
 void stash_minimize(Pipe *p)
@@ -498,27 +514,9 @@ void stash_minimize(Pipe *p)
     for (uint32_t i = 0; i < p->stage.n; i++)
         if (p->stage.at[i].backward.n > 0)
             stage_parts(g, &p->stage.at[i]);
-    uint32_t nv = g->value.n + 1, nn = g->node.n + 1;
-    Cut c = {.g = g, .a = arena_within(g->arena)};
-    c.index = arena_array(c.a, uint32_t, nv);
-    c.clone = arena_array(c.a, ValueId, nv);
-    c.kept = arena_array(c.a, bool, nv);
-    c.need = arena_array(c.a, bool, nv);
-    c.written = arena_array(c.a, bool, nv);
-    c.depth = arena_array(c.a, uint32_t, nv);
-    c.chain = arena_array(c.a, uint8_t, nv);
-    c.movable = arena_array(c.a, bool, nn);
-    c.moved = arena_array(c.a, bool, nn);
-    c.remains = arena_array(c.a, bool, nn);
-    c.held = arena_array(c.a, bool, nn);
-    c.first_use = arena_array(c.a, uint32_t, nn);
-    memset(c.index, 0xff, nv * sizeof *c.index);
-    memset(c.clone, 0xff, nv * sizeof *c.clone);
-    memset(c.first_use, 0xff, nn * sizeof *c.first_use);
     for (uint32_t i = 0; i < p->stage.n; i++)
         if (p->stage.at[i].backward.n > 0)
-            stash_stage(&c, p, &p->stage.at[i]);
+            stash_stage(p, &p->stage.at[i]);
     g->cur_origin = origin;
     g->scheduled = true;
-    arena_free(c.a);
 }
