@@ -28,11 +28,9 @@ void merge_refuse_half(Merge *m)
 static bool open_newest(Merge *m, int64_t below, char why[INDEX_ERR])
 {
     char err[INDEX_ERR];
-    char *folder = index_newest(m->ask->checkpoint, below, err, sizeof err);
+    const bool found = index_newest(&m->index, m->ask->checkpoint, below, err, sizeof err);
     if (!why[0])
         snprintf(why, INDEX_ERR, "%s", err);
-    bool found = folder && index_open(&m->index, folder, err, sizeof err) == 0;
-    free(folder);
     return found;
 }
 
@@ -150,16 +148,11 @@ void merge_check_read(const PbSpan *s, const char *path)
 Piece merge_constant(Merge *m, const Slot *s)
 {
     const char *path = arena_printf(m->arena, "%s/%s", m->ask->out, s->file);
-    unsigned char digest[SHA256_BYTES];
-    char text[SHA256_TEXT] = "";
     if (!m->constants || strcmp(m->constants->path, path))
         m->constants = arena_file(m->arena, path);
     const char *at = m->constants->at;
-    if (s->offset <= m->constants->bytes && s->bytes <= m->constants->bytes - s->offset) {
-        sha256_of(at + s->offset, s->bytes, digest);
-        sha256_text(digest, text);
-    }
-    if (strcmp(text, s->sha256))
+    if (s->offset > m->constants->bytes || s->bytes > m->constants->bytes - s->offset ||
+        !sha256_is(at + s->offset, s->bytes, s->sha256))
         refuse_damaged(path);
     return (Piece){.at = at + s->offset, .n = s->bytes};
 }

@@ -34,7 +34,7 @@ OutsideFile *outside_new(Arena *a, const char *folder, const char *name)
 
 static _Noreturn void cannot_write(const OutsideFile *o)
 {
-    diag_fatal(EXIT_IO, WHERE_FILE(o->path), "cannot write: %s", strerror(errno));
+    diag_fatal(EXIT_IO, WHERE_FILE(o->name), "cannot write: %s", strerror(errno));
 }
 
 static int64_t append(OutsideFile *o, const void *at, size_t n)
@@ -51,13 +51,11 @@ static int64_t append(OutsideFile *o, const void *at, size_t n)
 /* By address first: the stages share most of what they read. */
 OutsidePlace outside_place(OutsideFile *o, const void *at, size_t n)
 {
-    unsigned char digest[SHA256_BYTES];
     Met new = {at, n, {0}};
     for (uint32_t i = 0; i < o->met.n; i++)
         if (o->met.at[i].at == at && o->met.at[i].n == n)
             return o->met.at[i].place;
-    sha256_of(at, n, digest);
-    sha256_text(digest, new.place.sha256);
+    sha256_of(at, n, new.place.sha256);
     uint32_t same = 0;
     while (same < o->met.n && (o->met.at[same].n != n ||
                                strcmp(o->met.at[same].place.sha256, new.place.sha256) != 0))

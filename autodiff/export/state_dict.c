@@ -216,47 +216,31 @@ static int in_order(const void *x, const void *y)
                                 : strcmp(a->name, b->name);
 }
 
-static void put_entry(FILE *f, const Entry *e, uint64_t at, bool last)
+/* A text of memory_open(), as it was closed, as a piece. */
+static Piece text_piece(Merge *m, Memory *text)
 {
-    json_write_string(f, e->name);
-    fprintf(f, ":{\"dtype\":\"%s\",\"shape\":[", st_dtype_name(e->dtype));
-    for (int i = 0; i < e->shape.rank; i++)
-        fprintf(f, "%s%" PRId64, i ? "," : "", e->shape.d[i]);
-    fprintf(f, "],\"data_offsets\":[%" PRIu64 ",%" PRIu64 "]}%s", at, at + e->bytes.n,
-            last ? "}" : ",");
-}
-
-/* A text of memory_open() as a piece. */
-static Piece text_piece(Merge *m, FILE *f, Memory *text)
-{
-    if (memory_close(f, text))
+    if (!text->at)
         diag_fatal(EXIT_IO, WHERE_NONE, "out of memory");
-    const char *own = arena_strndup(m->arena, text->at, text->n);
-    size_t n = text->n;
+    Piece p = {.at = arena_strndup(m->arena, text->at, text->n), .n = text->n};
     free(text->at);
-    return (Piece){.at = own, .n = n};
+    return p;
 }
 
 /* transformers asks for "format". */
 static void write_tensors(Dict *d, const char *path, const Entry *e, uint32_t n)
 {
     Merge *m = d->m;
-    Memory text;
+    Memory header;
     Pieces file = {0};
-    uint64_t at = 0;
-    FILE *f = memory_open(&text);
-    if (f)
-        fprintf(f, "{\"__metadata__\":{\"format\":\"pt\",\"%s\":\"%s\"},", MERGE_MARK, d->mark);
-    for (uint32_t i = 0; f && i < n; at += e[i++].bytes.n)
-        put_entry(f, &e[i], at, i == n - 1);
-    while (f && !fflush(f) && text.n % 8)
-        putc(' ', f);
-    Piece header = text_piece(m, f, &text);
-    uint8_t *length = arena_alloc(m->arena, 8);
-    for (int i = 0; i < 8; i++)
-        length[i] = (uint8_t)((uint64_t)header.n >> (8 * i));
-    merge_add(m->arena, &file, (Piece){.at = length, .n = 8});
-    merge_add(m->arena, &file, header);
+    StWriter w;
+    stw_init(&w);
+    stw_meta(&w, "format", "pt");
+    stw_meta(&w, MERGE_MARK, d->mark);
+    for (uint32_t i = 0; i < n; i++)
+        stw_declare(&w, e[i].name, e[i].dtype, e[i].shape.rank, e[i].shape.d);
+    stw_header(&w, 8, &header);
+    stw_abandon(&w);
+    merge_add(m->arena, &file, text_piece(m, &header));
     for (uint32_t i = 0; i < n; i++)
         merge_add(m->arena, &file, e[i].bytes);
     merge_spare(path, d->mark);
@@ -286,21 +270,20 @@ static void write_index(Dict *d, const char *target, uint32_t shards)
     for (uint32_t i = 0; i < d->entry.n; i++)
         total += d->entry.at[i].bytes.n;
     FILE *f = memory_open(&text);
-    if (f)
-        fprintf(f,
-                "{\n  \"metadata\": {\"total_size\":%" PRIu64 ",\"%s\":\"%s\"},\n"
-                "  \"weight_map\": {\n",
-                total, MERGE_MARK, d->mark);
-    for (uint32_t i = 0; f && i < d->entry.n; i++) {
-        fprintf(f, "    ");
-        json_write_string(f, d->entry.at[i].name);
-        fprintf(f, ": ");
-        json_write_string(f, base_name(shard_path(d, target, d->entry.at[i].shard, shards)));
-        fprintf(f, "%s\n", i + 1 < d->entry.n ? "," : "");
+    JsonOut o = {.f = f, .lines = 2};
+    if (f) {
+        json_begin(&o, NULL, '{');
+        json_put(&o, "metadata", "{\"total_size\":%" PRIu64 ",\"%s\":\"%s\"}", total, MERGE_MARK,
+                 d->mark);
+        json_begin(&o, "weight_map", '{');
     }
+    for (uint32_t i = 0; f && i < d->entry.n; i++)
+        json_put_text(&o, d->entry.at[i].name,
+                      base_name(shard_path(d, target, d->entry.at[i].shard, shards)));
     if (f)
-        fprintf(f, "  }\n}\n");
-    merge_add(d->m->arena, &file, text_piece(d->m, f, &text));
+        json_end(&o, "}}"), putc('\n', f);
+    memory_close(f, &text);
+    merge_add(d->m->arena, &file, text_piece(d->m, &text));
     merge_spare(path, d->mark);
     merge_write(d->m, path, &file);
     vec_push(d->m->arena, &d->m->result.file, path);

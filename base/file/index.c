@@ -286,15 +286,6 @@ static int top_field(void *of, Json *j, const char *key)
     return 0;
 }
 
-static int has_digest(const void *data, size_t bytes, const char *want)
-{
-    unsigned char digest[SHA256_BYTES];
-    char have[SHA256_TEXT];
-    sha256_of(data, bytes, digest);
-    sha256_text(digest, have);
-    return !memcmp(have, want, SHA256_TEXT - 1);
-}
-
 /* The last key, behind all that it is the checksum of. */
 static int has_checksum(const char *text, size_t n)
 {
@@ -302,7 +293,7 @@ static int has_checksum(const char *text, size_t n)
     const size_t tail = sizeof key - 1 + SHA256_TEXT - 1 + sizeof end - 1;
     return n >= tail && !memcmp(text + n - tail, key, sizeof key - 1) &&
            !memcmp(text + n - sizeof end + 1, end, sizeof end - 1) &&
-           has_digest(text, n - tail, text + n - tail + sizeof key - 1);
+           sha256_is(text, n - tail, text + n - tail + sizeof key - 1);
 }
 
 /* ---- files ---- */
@@ -331,7 +322,7 @@ static int open_files(Index *x, char *err, size_t nerr)
         if (!f->map)
             return -1;
         if ((int64_t)f->map->bytes != f->bytes ||
-            !has_digest(f->map->at, (size_t)f->header, f->sha256)) {
+            !sha256_is(f->map->at, (size_t)f->header, f->sha256)) {
             snprintf(err, nerr, "%s/%s: damaged: not the file that its index describes", x->path,
                      f->name);
             return -1;
@@ -373,9 +364,7 @@ int index_open(Index *x, const char *folder, char *err, size_t nerr)
         snprintf(err, nerr, "%s/index.json: %s", folder, why);
     else if ((bad = x->step < 0 || !x->model) != 0)
         snprintf(err, nerr, "%s/index.json: without step or model", folder);
-    unsigned char digest[SHA256_BYTES];
-    sha256_of(text, m->bytes, digest);
-    sha256_text(digest, x->sha256);
+    sha256_of(text, m->bytes, x->sha256);
     file_unmap(m);
     if (bad || open_files(x, err, nerr)) {
         index_close(x);
@@ -431,7 +420,7 @@ static const char *piece_bytes(const Index *x, const IndexTensor *t, int i, char
 {
     const IndexPiece *q = &t->piece[i];
     const char *at = x->file[q->file].map->at + q->offset;
-    if (has_digest(at, (size_t)q->bytes, q->sha256))
+    if (sha256_is(at, (size_t)q->bytes, q->sha256))
         return at;
     snprintf(err, nerr, "%s/%s: damaged: the bytes of '%s' do not have the index's checksum",
              x->path, x->file[q->file].name, t->name);

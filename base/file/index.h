@@ -102,11 +102,12 @@ int index_check(const Index *x, int states, int part, int parts, char *err, size
 int index_copy(Index *x, const IndexTensor *t, const Box *part, void *to, char *err, size_t nerr);
 
 /* index_steps.c: folders of checkpoints */
-/* The path, to be freed, of the newest step_N in `folder` that can be opened and whose step is
- * before `below`; of `folder` itself where it is a checkpoint; NULL: there is none.  err: why a
- * newer checkpoint, if any, is not whole; "" where there is no step at all. */
-char *index_newest(const char *folder, int64_t below, char *err, size_t nerr);
-/* The numbers of all step_N in `folder` with an index, ascending, to be freed; n < 0: errno */
-int64_t *index_steps(const char *folder, int *n);
+/* Opens the newest step_N in `folder` that can be opened and whose step is before `below`; or
+ * `folder` itself where it is a checkpoint.  0: there is none.  err: why a newer checkpoint, if any,
+ * is not whole; "" where there is no step at all. */
+int index_newest(Index *x, const char *folder, int64_t below, char *err, size_t nerr);
+/* The numbers of all step_N in `folder` with an index, or of any, ascending, to be freed; n < 0:
+ * errno.  Without memory less is known than there is. */
+int64_t *index_steps(const char *folder, int any, int *n);
 
 #endif

@@ -32,8 +32,7 @@ static int is_step(const char *folder, const char *name, int any, int64_t *step)
     return path && (any || index_there(path));
 }
 
-/* n: -1, the folder cannot be read.  Without memory less is known than there is. */
-static int64_t *list_steps(const char *folder, int any, int *n)
+int64_t *index_steps(const char *folder, int any, int *n)
 {
     int64_t *list = NULL, step, *at;
     DIR *d = opendir(folder);
@@ -48,43 +47,26 @@ static int64_t *list_steps(const char *folder, int any, int *n)
     return list;
 }
 
-int64_t *index_steps(const char *folder, int *n) { return list_steps(folder, 0, n); }
-
-static int opens(const char *folder, char *err, size_t nerr)
+int index_newest(Index *x, const char *folder, int64_t below, char *err, size_t nerr)
 {
-    Index x;
-    if (index_open(&x, folder, err, nerr))
-        return 0;
-    index_close(&x);
-    return 1;
-}
-
-char *index_newest(const char *folder, int64_t below, char *err, size_t nerr)
-{
-    int n;
+    int n, found = 0;
+    int64_t own;
+    char other[INDEX_ERR];
+    const char *slash = strrchr(folder, '/');
+    *x = (Index){0};
     err[0] = 0;
     if (index_there(folder))
-        return opens(folder, err, nerr) ? strdup(folder) : NULL;
-    int64_t *step = list_steps(folder, 1, &n);
-    if (n < 0) {
-        if (errno != ENOENT && errno != ENOTDIR)
-            snprintf(err, nerr, "%s: %s", folder, strerror(errno));
-        return NULL;
-    }
-    int64_t own;
-    const char *slash = strrchr(folder, '/');
+        return !index_open(x, folder, err, nerr);
+    int64_t *step = index_steps(folder, 1, &n);
+    if (n < 0 && errno != ENOENT && errno != ENOTDIR)
+        snprintf(err, nerr, "%s: %s", folder, strerror(errno));
     if (!n && is_step("", slash ? slash + 1 : folder, 1, &own))
-        opens(folder, err, nerr); /* which says what it lacks */
-    char *found = NULL, other[INDEX_ERR] = "";
+        return !index_open(x, folder, err, nerr); /* which says what it lacks */
     while (n-- > 0 && !found) {
-        if (step[n] >= below)
-            continue;
-        if (asprintf(&found, "%s/step_%" PRId64, folder, step[n]) < 0)
-            found = NULL;
-        else if (!opens(found, err[0] ? other : err, err[0] ? sizeof other : nerr)) {
-            free(found);
-            found = NULL;
-        }
+        POOL(room);
+        const char *path = pool_print(&room, "%s/step_%" PRId64, folder, step[n]);
+        found = step[n] < below && path &&
+                !index_open(x, path, err[0] ? other : err, err[0] ? sizeof other : nerr);
     }
     free(step);
     return found;

@@ -1,5 +1,5 @@
 /*
- * json.h - JSON, read from bytes that others wrote; strings written.  Needs libc only.
+ * json.h - JSON, read from bytes that others wrote; and written.  Needs libc only.
  *
  * Readers skip white space before what they want.  They return 0, or -1 (json_text: NULL) with a
  * message in err, which names the byte and may be NULL; the first message stays.
@@ -41,7 +41,23 @@ int json_elements(Json *j, int (*element)(void *of, Json *j), void *of);
 int json_integers(Json *j, int64_t *list, int most, int *n); /* [3, 4]: n of them */
 int json_skip(Json *j);
 
-/* A string literal, quotes included. */
-void json_write_string(FILE *f, const char *s);
+/* json_write.c.  What is written to f, one value after the other, with what stands between them.
+ * key: of a member, NULL in an array. */
+typedef struct {
+    FILE *f;
+    int compact; /* no space behind commas and colons */
+    int lines;   /* members of what is so deep have a line each: 1, those of the outermost object */
+    int depth, more; /* objects and arrays that are open; a value stands before in the last one */
+} JsonOut;
+
+void json_begin(JsonOut *o, const char *key, char bracket); /* '{' or '[' */
+void json_end(JsonOut *o, const char *brackets);            /* "}", "]", or of several: "]}" */
+/* A value as it is printed: a number, true, what is JSON already */
+__attribute__((format(printf, 3, 4))) void json_put(JsonOut *o, const char *key, const char *fmt,
+                                                    ...);
+void json_put_text(JsonOut *o, const char *key, const char *text); /* NULL: null */
+/* Its 17 digits read back exactly; null where it is not finite, of which JSON has no number */
+void json_put_real(JsonOut *o, const char *key, double v);
+void json_put_integers(JsonOut *o, const char *key, const int64_t *list, int n);
 
 #endif

@@ -175,7 +175,15 @@ typedef struct Read {
 static Read *were_read;
 static int remembers;
 
-void file_remember(void) { remembers = 1; }
+void file_remember(void)
+{
+    remembers = 1;
+    for (Read *r = were_read, *after; r; r = after) {
+        after = r->next;
+        free(r);
+    }
+    were_read = NULL;
+}
 
 void file_note_read(const char *path)
 {

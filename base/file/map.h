@@ -58,7 +58,7 @@ int files_whole(char *err, size_t nerr); /* all that are mapped now */
 size_t file_put(const void *at, size_t n, FILE *f);
 
 /* From now on it is kept which files are mapped or noted as read, under the names by which they
- * were: a command may not write over them (file_try()). */
+ * were: a command may not write over them (file_try()).  What was kept before is forgotten. */
 void file_remember(void);
 void file_note_read(const char *path);
 int file_was_read(const char *path); /* is it one of them, by whatever name? */

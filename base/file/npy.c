@@ -5,6 +5,7 @@
  */
 #include "npy.h"
 #include "kind.h"
+#include "memory.h"
 #include "proto.h"
 #include "replace.h"
 
@@ -183,42 +184,17 @@ static const char *npy_parse(NpyFile *f)
 /* ---- TensorProto: dims 1, data_type 2, float 4, int32 5, int64 7, name 8, raw 9, double 10,
  * uint64 11 ---- */
 
-typedef struct {
-    char *p;
-    int64_t n, cap;
-} Bytes;
-
-static int append(Bytes *b, const void *p, int64_t n)
+/* Numbers in the width of the tensor's type, of which these are the low bytes first. */
+static int repeated(const PbField *e, int dtype, FILE *out)
 {
-    if (b->n + n > b->cap) {
-        int64_t cap = 2 * (b->n + n) + 64;
-        char *grown = realloc(b->p, (size_t)cap);
-        if (!grown)
-            return -1;
-        b->p = grown;
-        b->cap = cap;
-    }
-    memcpy(b->p + b->n, p, (size_t)n);
-    b->n += n;
-    return 0;
-}
-
-/* One number of a repeated field into `out`, in the width of the tensor's dtype. */
-static int append_int(Bytes *out, uint64_t v, int dtype)
-{
-    int64_t size = dtype_size(dtype);
-    return size ? append(out, &v, size) : -1; /* little-endian: the low bytes come first */
-}
-
-static int repeated(const PbField *e, int dtype, Bytes *out)
-{
-    const int64_t fixed = e->number == 4 ? 4 : e->number == 10 ? 8 : 0;
+    const size_t size = (size_t)dtype_size(dtype),
+                 fixed = e->number == 4 ? 4 : e->number == 10 ? 8 : 0;
     for (const uint8_t *p = e->body.at; p < e->body.end;) {
         uint64_t v;
-        size_t n = fixed ? (size_t)fixed : pb_varint(p, e->body.end, PB_VARINT_MAX, &v);
-        if (n == 0 || n > (size_t)(e->body.end - p) ||
-            (fixed ? append(out, p, fixed) : append_int(out, v, dtype)))
+        size_t n = fixed ? fixed : pb_varint(p, e->body.end, PB_VARINT_MAX, &v);
+        if (n == 0 || n > (size_t)(e->body.end - p))
             return -1;
+        fwrite(fixed ? (const void *)p : &v, fixed ? fixed : size, 1, out);
         p += n;
     }
     return 0;
@@ -239,7 +215,7 @@ static int read_dims(NpyFile *f, const PbField *e)
 
 /* Walks the message; pass 0 finds dims and data_type (they may stand after the data), pass 1 the
  * data. */
-static const char *pb_pass(NpyFile *f, Bytes *out, int pass)
+static const char *pb_pass(NpyFile *f, FILE *out, int pass)
 {
     static const char nothing[] = "neither a .npy file nor a TensorProto";
     const uint8_t *at = (const uint8_t *)f->map->at;
@@ -271,22 +247,21 @@ static const char *pb_pass(NpyFile *f, Bytes *out, int pass)
 
 static const char *pb_parse(NpyFile *f)
 {
-    Bytes out = {0};
-    const char *bad = pb_pass(f, &out, 0);
+    Memory out;
+    const char *bad = pb_pass(f, NULL, 0);
     if (bad)
         return bad;
     if (!dtype_size(f->dtype) || product(f))
         return "neither a .npy file nor a TensorProto of numbers";
-    bad = pb_pass(f, &out, 1);
-    f->own = out.p;
-    if (bad)
+    FILE *to = memory_open(&out);
+    bad = to ? pb_pass(f, to, 1) : NULL;
+    if (memory_close(to, &out))
+        return bad ? bad : "out of memory";
+    f->own = out.at;
+    if (bad || f->data)
         return bad;
-    if (!f->data) {
-        if (out.n != f->bytes)
-            return "data of a TensorProto does not fit its shape";
-        f->data = out.p ? out.p : f->map->at;
-    }
-    return NULL;
+    f->data = f->own;
+    return (int64_t)out.n == f->bytes ? NULL : "data of a TensorProto does not fit its shape";
 }
 
 static int is_npy(const NpyFile *f)
@@ -397,12 +372,6 @@ int npy_write(const char *path, int dtype, int rank, const int64_t *dim, const v
 }
 
 /* ---- whole numbers ---- */
-
-enum {
-#define DTYPE(name, number, ...) NPY_##name = number,
-#include "dtype.def"
-#undef DTYPE
-};
 
 int npy_is_integer(int dtype)
 {

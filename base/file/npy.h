@@ -10,6 +10,11 @@
 #include <stdint.h>
 
 enum { NPY_MAX_RANK = 16 };
+enum {
+#define DTYPE(name, number, ...) NPY_##name = number,
+#include "dtype.def"
+#undef DTYPE
+};
 
 typedef struct {
     int dtype; /* TensorProto.DataType number */

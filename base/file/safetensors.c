@@ -242,6 +242,13 @@ int st_open_link(StFile *f, const char *path, char *err, size_t nerr)
     return open_any(f, path, 1, err, nerr);
 }
 
+const char *st_linked(Pool *p, const StFile *f, const StTensor *t)
+{
+    const char *path = f->map->path, *slash = strrchr(path, '/');
+    const int folder = t->file[0] == '/' || !slash ? 0 : (int)(slash - path) + 1;
+    return pool_print(p, "%.*s%s", folder, path, t->file);
+}
+
 const StTensor *st_find(const StFile *f, const char *name)
 {
     int lo = 0, hi = f->n;

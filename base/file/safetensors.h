@@ -47,6 +47,8 @@ typedef struct {
 int st_fail(char *err, size_t nerr, const char *path, const char *what); /* -1; err: "PATH: WHAT" */
 int st_open(StFile *f, const char *path, char *err, size_t nerr);
 int st_open_link(StFile *f, const char *path, char *err, size_t nerr); /* stageN.link.json */
+/* The path of the file in which a tensor of a link index lies; NULL: no memory */
+const char *st_linked(Pool *p, const StFile *f, const StTensor *t);
 const StTensor *st_find(const StFile *f, const char *name);
 void st_close(StFile *f);
 
@@ -58,7 +60,7 @@ int st_read_bytes(Json *j, const char *name, int dtype, int rank, const int64_t 
                   int64_t *bytes);
 
 /* safetensors_write.c: declare every tensor, begin, then write all bytes in the order of
-   declaration, then end. The caller names a temporary path and renames it. */
+   declaration, then end.  The caller names a temporary path and renames it.  -1: errno */
 typedef struct {
     Pool pool;
     FILE *f;
@@ -68,17 +70,19 @@ typedef struct {
     int n_meta;
     int64_t total, written;
     int64_t header; /* bytes before those of the first tensor, once begun */
-    unsigned char header_sha256[SHA256_BYTES];
+    char header_sha256[SHA256_TEXT];
     int failed;
 } StWriter;
 
 void stw_init(StWriter *w);
 void stw_meta(StWriter *w, const char *key, const char *value);
 void stw_declare(StWriter *w, const char *name, int dtype, int rank, const int64_t *dim);
-int stw_begin(StWriter *w, const char *path, char *err, size_t nerr);
+/* What stands before the tensors, so that these begin at a multiple of `align`; -1: no memory */
+int stw_header(const StWriter *w, size_t align, Memory *to);
+int stw_begin(StWriter *w, const char *path);
 void stw_write(StWriter *w, const void *data, int64_t bytes); /* failures are kept for stw_end */
 /* sync: fsync before close; frees w in any case */
-int stw_end(StWriter *w, int sync, char *err, size_t nerr);
+int stw_end(StWriter *w, int sync);
 void stw_abandon(StWriter *w);
 
 #endif

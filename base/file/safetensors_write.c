@@ -4,11 +4,9 @@
  */
 #include "safetensors.h"
 
-#include "json.h"
 #include "replace.h"
 
 #include <errno.h>
-#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -48,69 +46,57 @@ void stw_declare(StWriter *w, const char *name, int dtype, int rank, const int64
     w->total += t->bytes;
 }
 
-static void write_header(StWriter *w, FILE *f)
+int stw_header(const StWriter *w, size_t align, Memory *to)
 {
-    const char *comma = "";
-    putc('{', f);
-    if (w->n_meta) {
-        fputs("\"__metadata__\":{", f);
-        for (int i = 0; i < w->n_meta; i++) {
-            fputs(i ? "," : "", f);
-            json_write_string(f, w->meta[i].key);
-            putc(':', f);
-            json_write_string(f, w->meta[i].value);
-        }
-        putc('}', f);
-        comma = ",";
-    }
-    for (int i = 0; i < w->n; i++, comma = ",") {
+    *to = (Memory){0};
+    FILE *f = w->failed ? NULL : memory_open(to);
+    JsonOut o = {.f = f, .compact = 1};
+    if (!f)
+        return -1;
+    fwrite((char[8]){0}, 1, 8, f); /* the length of what follows */
+    json_begin(&o, NULL, '{');
+    if (w->n_meta)
+        json_begin(&o, "__metadata__", '{');
+    for (int i = 0; i < w->n_meta; i++)
+        json_put_text(&o, w->meta[i].key, w->meta[i].value);
+    if (w->n_meta)
+        json_end(&o, "}");
+    for (int i = 0; i < w->n; i++) {
         const StTensor *t = &w->tensor[i];
-        fputs(comma, f);
-        json_write_string(f, t->name);
-        fprintf(f, ":{\"dtype\":\"%s\",\"shape\":[", st_dtype_name(t->dtype));
-        for (int d = 0; d < t->rank; d++)
-            fprintf(f, "%s%" PRId64, d ? "," : "", t->dim[d]);
-        fprintf(f, "],\"data_offsets\":[%" PRId64 ",%" PRId64 "]}", t->offset,
-                t->offset + t->bytes);
+        json_begin(&o, t->name, '{');
+        json_put_text(&o, "dtype", st_dtype_name(t->dtype));
+        json_put_integers(&o, "shape", t->dim, t->rank);
+        json_put_integers(&o, "data_offsets", (int64_t[]){t->offset, t->offset + t->bytes}, 2);
+        json_end(&o, "}");
     }
-    putc('}', f);
+    json_end(&o, "}");
+    while (!fflush(f) && to->n % align)
+        putc(' ', f);
+    if (memory_close(f, to))
+        return -1;
+    for (int i = 0; i < 8; i++)
+        to->at[i] = (char)((uint64_t)(to->n - 8) >> (8 * i));
+    return 0;
 }
 
-int stw_begin(StWriter *w, const char *path, char *err, size_t nerr)
+int stw_begin(StWriter *w, const char *path)
 {
+    enum { ALIGN = 64 };
     Memory header;
-    FILE *m = w->failed ? NULL : memory_open(&header);
-    if (!m) {
-        stw_abandon(w);
-        return st_fail(err, nerr, path, "out of memory");
-    }
-    write_header(w, m);
-    /* the data start at a multiple of 64 bytes */
-    if (!fflush(m) && (header.n + 8) % 64)
-        fprintf(m, "%*s", (int)(64 - (header.n + 8) % 64), "");
-    int bad = memory_close(m, &header);
-    const size_t n = header.n;
-    char *text = header.at;
-    unsigned char length[8];
-    for (int i = 0; i < 8; i++)
-        length[i] = (unsigned char)((uint64_t)n >> (8 * i));
-    w->f = bad ? NULL : file_new(path);
-    if (!w->f) {
-        int e = errno;
-        free(text);
-        stw_abandon(w);
-        return st_fail(err, nerr, path, bad ? "out of memory" : strerror(e));
-    }
-    if (fwrite(length, 1, 8, w->f) != 8 || fwrite(text, 1, n, w->f) != n)
+    errno = ENOMEM;
+    w->f = stw_header(w, ALIGN, &header) ? NULL : file_new(path);
+    if (w->f && fwrite(header.at, 1, header.n, w->f) != header.n)
         w->failed = errno ? errno : EIO;
-    Sha256 sha;
-    sha256_start(&sha);
-    sha256_add(&sha, length, 8);
-    sha256_add(&sha, text, n);
-    sha256_end(&sha, w->header_sha256);
-    w->header = 8 + (int64_t)n;
-    free(text);
-    return 0;
+    if (w->f)
+        sha256_of(header.at, header.n, w->header_sha256);
+    w->header = (int64_t)header.n;
+    free(header.at);
+    if (w->f)
+        return 0;
+    const int e = errno;
+    stw_abandon(w);
+    errno = e;
+    return -1;
 }
 
 void stw_write(StWriter *w, const void *data, int64_t bytes)
@@ -128,7 +114,7 @@ void stw_abandon(StWriter *w)
     memset(w, 0, sizeof *w);
 }
 
-int stw_end(StWriter *w, int sync, char *err, size_t nerr)
+int stw_end(StWriter *w, int sync)
 {
     int e = w->failed;
     if (!e && w->written != w->total)
@@ -139,8 +125,6 @@ int stw_end(StWriter *w, int sync, char *err, size_t nerr)
         e = errno;
     w->f = NULL;
     stw_abandon(w);
-    if (!e)
-        return 0;
-    snprintf(err, nerr, "cannot write tensors: %s", strerror(e));
-    return -1;
+    errno = e;
+    return e ? -1 : 0;
 }

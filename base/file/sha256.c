@@ -147,19 +147,21 @@ void sha256_add(Sha256 *s, const void *data, size_t n)
         memcpy(s->block, p + 64 * whole, n % 64);
 }
 
-void sha256_end(Sha256 *s, unsigned char digest[SHA256_BYTES])
+void sha256_end(Sha256 *s, char digest[SHA256_TEXT])
 {
+    static const char hex[] = "0123456789abcdef";
     unsigned char tail[72] = {0x80};
     uint64_t bits = s->bytes * 8;
     size_t zeros = (119 - s->bytes % 64) % 64; /* with the 0x80 before, the length ends a block */
     for (int i = 0; i < 8; i++)
         tail[1 + zeros + (size_t)i] = (unsigned char)(bits >> (56 - 8 * i));
     sha256_add(s, tail, zeros + 9);
-    for (int i = 0; i < 32; i++)
-        digest[i] = (unsigned char)(s->state[i / 4] >> (24 - i % 4 * 8));
+    for (int i = 0; i < SHA256_TEXT - 1; i++)
+        digest[i] = hex[s->state[i / 8] >> (28 - i % 8 * 4) & 15];
+    digest[SHA256_TEXT - 1] = 0;
 }
 
-void sha256_of(const void *data, size_t n, unsigned char digest[SHA256_BYTES])
+void sha256_of(const void *data, size_t n, char digest[SHA256_TEXT])
 {
     Sha256 s;
     sha256_start(&s);
@@ -167,12 +169,9 @@ void sha256_of(const void *data, size_t n, unsigned char digest[SHA256_BYTES])
     sha256_end(&s, digest);
 }
 
-void sha256_text(const unsigned char digest[SHA256_BYTES], char text[SHA256_TEXT])
+int sha256_is(const void *data, size_t n, const char *digest)
 {
-    static const char hex[] = "0123456789abcdef";
-    for (int i = 0; i < SHA256_BYTES; i++) {
-        text[2 * i] = hex[digest[i] >> 4];
-        text[2 * i + 1] = hex[digest[i] & 15];
-    }
-    text[SHA256_TEXT - 1] = 0;
+    char is[SHA256_TEXT];
+    sha256_of(data, n, is);
+    return !strncmp(is, digest, SHA256_TEXT - 1);
 }

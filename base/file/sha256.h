@@ -12,7 +12,7 @@
 extern "C" {
 #endif
 
-enum { SHA256_BYTES = 32, SHA256_TEXT = 2 * SHA256_BYTES + 1 };
+enum { SHA256_TEXT = 65 };
 
 typedef struct {
     uint32_t state[8];
@@ -22,9 +22,10 @@ typedef struct {
 
 void sha256_start(Sha256 *s);
 void sha256_add(Sha256 *s, const void *data, size_t n);
-void sha256_end(Sha256 *s, unsigned char digest[SHA256_BYTES]);
-void sha256_of(const void *data, size_t n, unsigned char digest[SHA256_BYTES]);
-void sha256_text(const unsigned char digest[SHA256_BYTES], char text[SHA256_TEXT]);
+/* The digest is 64 hexadecimal digits. */
+void sha256_end(Sha256 *s, char digest[SHA256_TEXT]);
+void sha256_of(const void *data, size_t n, char digest[SHA256_TEXT]);
+int sha256_is(const void *data, size_t n, const char *digest); /* which more may follow */
 
 #ifdef __cplusplus
 }

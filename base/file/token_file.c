@@ -22,9 +22,6 @@
 #include <string.h>
 #include <unistd.h>
 
-/* TensorProto.DataType */
-enum { U8 = 2, I8 = 3, U16 = 4, I16 = 5, I32 = 6, I64 = 7 };
-
 static int fail(char *err, size_t nerr, const char *path, const char *what)
 {
     snprintf(err, nerr, "%s: %s", path, what);
@@ -59,7 +56,7 @@ static const struct {
     int32_t magic, version;
     int dtype; /* of uint32 as I32: no vocabulary needs the last bit, and one that does is refused
                 */
-} llmc[] = {{20240520, 1, U16}, {20240801, 7, I32}};
+} llmc[] = {{20240520, 1, NPY_U16}, {20240801, 7, NPY_I32}};
 
 static int llmc_row(const FileMap *m)
 {
@@ -117,7 +114,7 @@ static int is_megatron(const char *path, const FileMap *m)
 /* An index: the type of its tokens, or 0 and err; *n: its sequences */
 static int read_head(const char *path, const FileMap *m, uint64_t *n, char *err, size_t nerr)
 {
-    static const int types[] = {0, U8, I8, I16, I32, I64, 0, 0, U16};
+    static const int types[] = {0, NPY_U8, NPY_I8, NPY_I16, NPY_I32, NPY_I64, 0, 0, NPY_U16};
     uint64_t head[3], rest;
     uint8_t code;
     if (m->bytes < IDX_HEADER || memcmp(m->at, "MMIDIDX\0", 9) != 0)
@@ -194,7 +191,7 @@ int token_lengths_open(NpyFile *f, const char *path, int *index, char *err, size
         return npy_open(f, path, err, nerr);
     if (!read_head(path, m, &n, err, nerr))
         return file_unmap(m), -1;
-    *f = (NpyFile){.dtype = I32, .rank = 1, .bytes = 4 * (int64_t)n, .map = m};
+    *f = (NpyFile){.dtype = NPY_I32, .rank = 1, .bytes = 4 * (int64_t)n, .map = m};
     f->data = m->at + IDX_HEADER;
     f->dim[0] = (int64_t)n;
     return 0;

@@ -24,9 +24,23 @@
 
 static const char next[] = ".next", stale[] = ".stale";
 
+/* The folder that is being written, and the name that it will have, which messages have already. */
+static const char *temporary, *wanted;
+
+void write_names(const char *temp, const char *dir)
+{
+    temporary = temp;
+    wanted = dir;
+}
+
 void write_error(const char *path)
 {
-    diag_fatal(EXIT_IO, WHERE_FILE(path), "cannot write: %s", strerror(errno));
+    const char *why = strerror(errno);
+    char shown[PATH_MAX];
+    const size_t n = temporary ? strlen(temporary) : 0;
+    const bool in_it = n && !strncmp(path, temporary, n);
+    snprintf(shown, sizeof shown, "%s%s", in_it ? wanted : "", path + (in_it ? n : 0));
+    diag_fatal(EXIT_IO, WHERE_FILE(shown), "cannot write: %s", why);
 }
 
 static void make_dir(const char *path)

@@ -342,12 +342,14 @@ void codegen_write(Pipe *p, const CodegenOptions *opt)
         write_error(dir);
     }
     folder_watch_signals(true);
+    write_names(temp, dir);
     mode_t mask = umask(0);
     umask(mask);
     chmod(temp, 0777 & ~mask);
     Job job = {p, opt, dir, temp};
     int code = diag_run(run, &job);
     folder_watch_signals(false);
+    write_names(NULL, NULL);
     if (code != 0) {
         folder_remove(temp);
         folder_remove_parents(dir, made);

@@ -4,14 +4,12 @@
  * stands, and stageN.bin for what stands nowhere as it is (restored zeros, unpacked arrays).
  * Constants are apart from them: autodiff/export/outside.c.
  */
-#include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
 #include "base/file/safetensors.h"
-#include "base/file/json.h"
 #include "write.h"
 
 /* What a stage's file has: of a parameter that is divided the whole, once, where its first part is;
@@ -65,7 +63,6 @@ static void write_copy(StageGen *sg, const char *dir, OnnxWeight *weight)
     /* after so many bytes the mapped pages are given back */
     enum { FILES_REST = 16 << 20 };
     int64_t read = 0;
-    char err[ST_ERR];
     const Stage *s = sg->stage;
     const StoredList list = stored(sg);
     const char *path = arena_printf(sg->a, "%s/stage%u.safetensors", dir, s->index);
@@ -76,8 +73,8 @@ static void write_copy(StageGen *sg, const char *dir, OnnxWeight *weight)
         const Param *p = list.at[i].p;
         stw_declare(w, p->name, (int)p->dtype, p->shape.rank, param_whole(p)->d);
     }
-    if (stw_begin(w, path, err, sizeof err))
-        diag_fatal(EXIT_IO, WHERE_NONE, "%s", err);
+    if (stw_begin(w, path))
+        write_error(path);
     for (uint32_t i = 0; i < list.n; i++) {
         const Param *p = list.at[i].p;
         const uint32_t number = list.at[i].number;
@@ -97,8 +94,8 @@ static void write_copy(StageGen *sg, const char *dir, OnnxWeight *weight)
         }
     }
     arena_drop(sg->a, w);
-    if (stw_end(w, 0, err, sizeof err))
-        diag_fatal(EXIT_IO, WHERE_FILE(path), "%s", err);
+    if (stw_end(w, 0))
+        write_error(path);
 }
 
 /* ---- link ------------------------------------------------------------------------------------ */
@@ -126,14 +123,16 @@ static void entry(Link *l, const char *name, Dtype t, const Shape *s, const char
 {
     fprintf(l->index, "%s\n", l->first ? "" : ",");
     l->first = false;
-    json_write_string(l->index, name);
-    fprintf(l->index, ": {\"dtype\": \"%s\", \"shape\": [", st_dtype_name((int)t));
-    for (int i = 0; i < s->rank; i++)
-        fprintf(l->index, "%s%" PRId64, i ? ", " : "", s->d[i]);
-    fprintf(l->index, "], \"file\": ");
-    json_write_string(l->index, file);
-    fprintf(l->index, ", \"offset\": %" PRId64 ", \"bytes\": %" PRId64 "%s}", offset,
-            bytes_of(s, t), transposed ? ", \"transposed\": true" : "");
+    JsonOut o = {.f = l->index};
+    json_begin(&o, name, '{');
+    json_put_text(&o, "dtype", st_dtype_name((int)t));
+    json_put_integers(&o, "shape", s->d, s->rank);
+    json_put_text(&o, "file", file);
+    json_put(&o, "offset", "%" PRId64, offset);
+    json_put(&o, "bytes", "%" PRId64, bytes_of(s, t));
+    if (transposed)
+        json_put(&o, "transposed", "true");
+    json_end(&o, "}");
 }
 
 static void beside(Link *l, const char *name, Dtype t, const Shape *s, const void *data,
@@ -155,7 +154,7 @@ static void write_link(StageGen *sg, const char *dir, const char *final_dir)
               .bin = arena_fopen(sg->a, bin, "w"),
               .first = true};
     if (!l.index || !l.bin)
-        diag_fatal(EXIT_IO, WHERE_FILE(index), "cannot write: %s", strerror(errno));
+        write_error(index);
     const StoredList list = stored(sg);
     fprintf(l.index, "{");
     for (uint32_t i = 0; i < list.n; i++) {
@@ -178,7 +177,7 @@ static void write_link(StageGen *sg, const char *dir, const char *final_dir)
     bad |= arena_fclose(sg->a, l.index) != 0;
     bad |= arena_fclose(sg->a, l.bin) != 0;
     if (bad)
-        diag_fatal(EXIT_IO, WHERE_FILE(index), "cannot write: %s", strerror(errno));
+        write_error(index);
 }
 
 void cg_params_write(StageGen *sg, const char *dir, const char *final_dir, bool link,

@@ -37,6 +37,8 @@ void cg_params_write(StageGen *sg, const char *dir, const char *final_dir, bool 
 
 /* folder.c: the output folder as a whole */
 NORETURN void write_error(const char *path);            /* what errno says of it */
+/* What is written to the folder `temp` is told of as `dir`; NULL: no longer */
+void write_names(const char *temp, const char *dir);
 /* From on to off a signal that ends ppsplit is noted; then it does.  Meanwhile leaves, where there was
    one: to be called before what takes long. */
 void folder_watch_signals(bool on);

@@ -119,6 +119,8 @@ void begin_said(const Rank *r)
                 o->train.lr.warmup, run->data.steps);
     if (run->given.note[0])
         fprintf(stderr, "pipeline: warning: %s: an older checkpoint is taken\n", run->given.note);
+    if (save_wanted(o))
+        checkpoint_unfinished(o, run->from.note);
     if (was && strcmp(was, run->arithmetic) != 0)
         fprintf(stderr,
                 "pipeline: warning: %s was computed with %s, this run computes with %s: its bits "

@@ -42,10 +42,8 @@ static int all_finite(Rank *r, const RankParam *q)
         const Piece *piece = whole ? NULL : &r->plan.pieces.at[q->piece + k];
         int64_t bytes = whole ? q->p->t.bytes : piece->bytes;
         const void *p = host_copy(&r->files, whole ? q->value : piece->value, bytes);
-        for (int64_t i = 0; dtype == PP_F32 && i < bytes / 4; i++)
-            bad += !isfinite(((const float *)p)[i]);
-        for (int64_t i = 0; dtype == PP_F64 && i < bytes / 8; i++)
-            bad += !isfinite(((const double *)p)[i]);
+        for (int64_t i = 0; i < bytes / st_dtype_size(dtype); i++)
+            bad += !isfinite(number_at(p, i, dtype));
         lowest += params_lowest(p, dtype, bytes);
     }
     return bad == 0 || (bad == q->lowest && lowest == q->lowest);

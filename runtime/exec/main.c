@@ -249,6 +249,7 @@ int pp_main(int argc, char **argv, const PpPlan *plan)
     keep_freed_memory();
     signal(SIGXFSZ, SIG_IGN); /* a file past its limit is an error of the write */
     file_lost(pp_failure_lost);
+    file_remember();
     Options o;
     PpPlan chosen = *plan;
     Run run = {.opt = &o, .model = &chosen};

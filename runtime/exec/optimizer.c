@@ -17,12 +17,8 @@ PpStatus optim_patterns(const Options *o, const PpPlan *model)
 {
     for (int i = 0; i < o->train.no_decay.n; i++) {
         int any = 0;
-        for (int s = 0; s < model->n_stage; s++)
-            for (int k = 0; k < model->stage[s]->n_param; k++) {
-                const PpParam *p = &model->stage[s]->param[k];
-                for (int j = 0; j < param_names(p) && p->trainable; j++)
-                    any |= matches(o->train.no_decay.at[i], param_nth(p, j));
-            }
+        for (ParamName k = {0}; param_next(model, &k);)
+            any |= k.p->trainable && matches(o->train.no_decay.at[i], k.name);
         if (!any)
             return pp_fail(PP_ERR_USAGE, "--no-decay %s: no parameter that trains has that name",
                            o->train.no_decay.at[i]);

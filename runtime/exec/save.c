@@ -51,11 +51,11 @@ static PpStatus same_order(const Index *x, const Data *d)
     cut_text(d, here, sizeof here);
     return !order_by_length(d) || !was || !strcmp(was, here)
                ? PP_OK
-               : pp_fail(PP_ERR_MODEL,
-                         "--resume %s: --by-length put rows of near lengths into %s, here %s: "
-                         "other rows would come twice or never; give the same --batch and "
-                         "--microbatches",
-                         x->path, was, here);
+               : resume_refuse(x,
+                               "--by-length put rows of near lengths into %s, here %s: "
+                               "other rows would come twice or never; give the same --batch and "
+                               "--microbatches",
+                               was, here);
 }
 
 PpStatus save_resume(Run *run, int first)
@@ -77,10 +77,10 @@ PpStatus save_resume(Run *run, int first)
     if (run->scale.window)
         TRY(resume_scale(run));
     if (rows != d->rows || d->start.row > rows)
-        return pp_fail(PP_ERR_MODEL,
-                       "--resume %s: its data had %" PRId64 " rows, these have %" PRId64
-                       ": use --params to start a new run with its parameters",
-                       x->path, rows, d->rows);
+        return resume_refuse(x,
+                             "its data had %" PRId64 " rows, these have %" PRId64
+                             ": use --params to start a new run with its parameters",
+                             rows, d->rows);
     TRY(same_order(x, d));
     return first ? resume_data(x, d) : PP_OK;
 }

@@ -12,7 +12,6 @@
  */
 #include "checkpoint.h"
 
-#include "base/file/memory.h"
 #include "base/file/safetensors.h"
 #include "io/worker.h"
 
@@ -24,12 +23,10 @@
 #include <string.h>
 
 typedef struct {
-    const char *name; /* NULL: no memory */
     const PpParam *p;
     Box held, box;  /* the bytes of the model's parameter in the arena; without gaps, in the file */
     const char *at; /* in the arena */
     int64_t snapshot; /* in the snapshot */
-    unsigned char sha256[SHA256_BYTES];
 } Saved;
 
 struct Saver {
@@ -38,6 +35,7 @@ struct Saver {
     const Options *opt;
     HostCopy *files;
     Saved *saved;
+    Record *record; /* of the file, then of each of them */
     int n;
     char *snapshot; /* NULL: written from where the tensors are */
     /* of the rank's own thread */
@@ -48,9 +46,6 @@ struct Saver {
     PpStatus status;
     char failure[1024];
     int64_t moved; /* atomic */
-    /* what it has written */
-    int64_t header, bytes;
-    unsigned char header_sha256[SHA256_BYTES];
 };
 
 void moment_add(Moment *m, const char *key, const char *fmt, ...)
@@ -67,6 +62,12 @@ void moment_add(Moment *m, const char *key, const char *fmt, ...)
 
 /* ---- which tensors ---- */
 
+static int file_number(const Plan *p)
+{
+    return (p->ask.replica * p->ask.schedule->ranks + p->ask.rank) * plan_members(p->model) +
+           p->ask.member;
+}
+
 /* Of a parameter that several stages use, the one whose copy is written. */
 static int writes(const RankParam *q, const PpStage *st)
 {
@@ -75,19 +76,20 @@ static int writes(const RankParam *q, const PpStage *st)
 
 typedef struct {
     const Plan *plan;
-    const Optimizer *optimizer;
-    Pool *pool;
     Saved *saved; /* NULL: they are counted */
+    Record *record;
     int n;
     int64_t bytes;
 } List;
 
-/* piece: NULL: all of the parameter; state: -1: the parameter itself */
-static void add(List *l, const RankParam *q, const Piece *piece, int state)
+/* Parameter k of the rank's stage s; piece: NULL: all of it; state: -1: the parameter itself */
+static void add(List *l, int s, int k, const Piece *piece, int state)
 {
-    Saved one = {.p = q->p,
-                 .held = param_box(l->plan->model, q->p, l->plan->ask.member),
-                 .snapshot = l->bytes};
+    const StagePlan *rs = &l->plan->stage[s];
+    const PlanRequest *ask = &l->plan->ask;
+    const RankParam *q = &rs->rp[k];
+    Saved one = {
+        .p = q->p, .held = param_box(l->plan->model, q->p, ask->member), .snapshot = l->bytes};
     if (piece) {
         one.held.first += piece->first;
         one.held.bytes = piece->bytes;
@@ -98,10 +100,14 @@ static void add(List *l, const RankParam *q, const Piece *piece, int state)
     one.at = state >= 0 ? piece->state[state] : piece ? piece->value : q->value;
     l->bytes += align_up(one.held.bytes);
     if (l->saved) {
-        one.name = param_name(l->plan->model, q->p, l->plan->ask.member);
-        if (state >= 0)
-            one.name = pool_print(l->pool, "optimizer/%s/%s", l->optimizer->state[state], one.name);
         l->saved[l->n] = one;
+        l->record[l->n] = (Record){.rank = file_number(l->plan),
+                                   .stage = rs->st->index,
+                                   .param = k,
+                                   .member = ask->member,
+                                   .state = state,
+                                   .first = one.box.first,
+                                   .bytes = one.box.bytes};
     }
     l->n++;
 }
@@ -120,9 +126,9 @@ static void list_all(List *l)
                     continue;
                 int pieces = param_in_pieces(p, q);
                 if (state < 0 && !p->ask.replica && !pieces && (!q->update || !q->p->t.bytes))
-                    add(l, q, NULL, state);
+                    add(l, s, k, NULL, state);
                 for (int i = q->piece; i < q->piece + q->n_piece && (state < 0 || q->update); i++)
-                    add(l, q, &p->pieces.at[i], state);
+                    add(l, s, k, &p->pieces.at[i], state);
             }
 }
 
@@ -145,46 +151,46 @@ int64_t saver_bytes(const Plan *p, const Options *o)
 
 /* ---- the file ---- */
 
-static void file_name(const Saver *s, char *to, size_t n)
-{
-    const PlanRequest *ask = &s->plan->ask;
-    int rank = ask->replica * ask->schedule->ranks + ask->rank;
-    snprintf(to, n, "rank%d.safetensors", rank * plan_members(s->plan->model) + ask->member);
-}
-
 static const char colons[] = ":, :, :, :, :, :, :, :, :, :, :, :, :, :, :, :, ";
 
-/* A part is named by the slice that it is, `w[:, 64:128]`, with several runs along the axis by that
- * of [.., runs, elements of one, ..]; a piece is a row of elements of it: `w[4096:8192]`. */
-static int declare(StWriter *w, const Saved *t, const PpPlan *model, int member)
+/* `[:, 64:128]`, with several runs along the axis [.., runs, elements of one, ..]; dim: its size */
+static void slice_text(char *to, size_t n, const PpPlan *model, const PpParam *p, int member,
+                       int64_t dim[PP_MAX_RANK])
 {
+    const int part = plan_own_part(model, p, member), runs = p->groups > 1 ? p->groups : 1,
+              outer = p->outer.whole ? p->outer.dim + 1 : 0; /* dimensions up to the outer one */
+    const int64_t at = param_from(p, part), many = param_many(p, part);
+    size_t used = (size_t)snprintf(to, n, "[");
+    if (outer) {
+        const int64_t from = param_outer(model, p, member);
+        used += (size_t)snprintf(to + used, n - used, "%.*s%" PRId64 ":%" PRId64 ", ",
+                                 3 * (outer - 1), colons, from, from + dim[outer - 1]);
+    }
+    snprintf(to + used, n - used, "%.*s%" PRId64 ":%" PRId64 "]",
+             3 * (p->axis + (runs > 1) - outer), colons, at, at + many);
+    dim[p->axis] = many * runs;
+}
+
+/* A part is named by the slice that it is; a piece is a row of elements of it: `w[4096:8192]`. */
+static int declare(StWriter *w, const Saver *s, int i)
+{
+    const PpPlan *model = s->plan->model;
+    const Saved *t = &s->saved[i];
     const PpParam *p = t->p;
-    char outer[120] = "", slice[240] = "", row[80] = "";
+    char slice[240] = "", row[80] = "";
     POOL(room);
     int64_t size = st_dtype_size(p->t.dtype), n = t->box.bytes / size, first = t->box.first / size;
     int64_t dim[PP_MAX_RANK], elements = 1;
-    int before = 0; /* dimensions that the slice has in front */
     memcpy(dim, p->t.dim, sizeof dim);
-    if (p->outer.whole) {
-        int64_t at = param_outer(model, p, member);
-        snprintf(outer, sizeof outer, "%.*s%" PRId64 ":%" PRId64 ", ", 3 * p->outer.dim, colons, at,
-                 at + dim[p->outer.dim]);
-        before = p->outer.dim + 1;
-    }
-    if (param_divided(p)) {
-        int part = plan_own_part(model, p, member);
-        int64_t at = param_from(p, part), many = param_many(p, part);
-        if (param_divided(p))
-            snprintf(slice, sizeof slice, "[%s%.*s%" PRId64 ":%" PRId64 "]", outer,
-                     3 * (p->axis + (p->groups > 1) - before), colons, at, at + many);
-        dim[p->axis] = many * (p->groups > 1 ? p->groups : 1);
-    }
-    for (int i = 0; i < p->t.rank; i++)
-        elements *= dim[i];
+    if (param_divided(p))
+        slice_text(slice, sizeof slice, model, p, s->plan->ask.member, dim);
+    for (int k = 0; k < p->t.rank; k++)
+        elements *= dim[k];
     int all = n == elements;
     if (!all)
         snprintf(row, sizeof row, "[%" PRId64 ":%" PRId64 "]", first, first + n);
-    const char *name = pool_print(&room, "%s%s%s", t->name, slice, row);
+    const char *of = record_name(&room, model, s->opt, &s->record[1 + i]),
+               *name = of ? pool_print(&room, "%s%s%s", of, slice, row) : NULL;
     if (name)
         stw_declare(w, name, p->t.dtype, all ? p->t.rank : 1, all ? dim : &n);
     return name != NULL;
@@ -200,8 +206,10 @@ static void rest(Saver *s) { __atomic_store_n(&s->moved, 0, __ATOMIC_RELEASE); }
 const int64_t *saver_moved(const Saver *s) { return &s->moved; }
 
 /* 0: there is no memory */
-static int write_tensor(const Saver *s, StWriter *w, Saved *t)
+static int write_tensor(const Saver *s, StWriter *w, int i, int64_t *offset)
 {
+    const Saved *t = &s->saved[i];
+    Record *r = &s->record[1 + i];
     const char *bytes =
         s->snapshot ? s->snapshot + t->snapshot : host_copy(s->files, t->at, t->held.bytes);
     POOL(room);
@@ -211,37 +219,40 @@ static int write_tensor(const Saver *s, StWriter *w, Saved *t)
     if (dense)
         box_copy(&t->box, dense, &t->held, bytes);
     bytes = dense ? dense : bytes;
-    sha256_of(bytes, (size_t)t->box.bytes, t->sha256);
+    sha256_of(bytes, (size_t)t->box.bytes, r->sha256);
     stw_write(w, bytes, t->box.bytes);
+    r->offset = *offset;
+    *offset += t->box.bytes;
     return 1;
 }
 
 static PpStatus write_file(Saver *s)
 {
-    char path[PATH_MAX], err[ST_ERR];
+    char path[PATH_MAX];
+    const int64_t step = s->publication.moment.step;
     StWriter w;
     int memory = 1;
-    TRY(checkpoint_folder(path, sizeof path - 40, s->opt, s->publication.moment.step, ".tmp"));
+    TRY(checkpoint_folder(path, sizeof path - 40, s->opt, step, ".tmp"));
     strcat(path, "/");
-    file_name(s, path + strlen(path), 39);
+    record_file(s->record, path + strlen(path), 39);
     stw_init(&w);
     stw_meta(&w, "format", "pt");
     for (int i = 0; i < s->n; i++)
-        memory &= declare(&w, &s->saved[i], s->plan->model, s->plan->ask.member);
-    if (stw_begin(&w, path, err, sizeof err))
-        return pp_fail(PP_ERR_IO, "--checkpoint: %s", err);
-    s->header = w.header;
-    s->bytes = w.header + w.total;
-    memcpy(s->header_sha256, w.header_sha256, SHA256_BYTES);
+        memory &= declare(&w, s, i);
+    if (stw_begin(&w, path))
+        return checkpoint_failed(s->opt, step, strerror(errno));
+    int64_t offset = s->record->offset = w.header;
+    s->record->bytes = w.header + w.total;
+    memcpy(s->record->sha256, w.header_sha256, SHA256_TEXT);
     for (int i = 0; i < s->n && memory && !w.failed; i++) {
-        memory = write_tensor(s, &w, &s->saved[i]);
+        memory = write_tensor(s, &w, i, &offset);
         move(s);
     }
-    int bad = stw_end(&w, memory, err, sizeof err);
+    int bad = stw_end(&w, memory);
     if (!memory)
         return pp_no_memory();
     if (bad)
-        return pp_fail(PP_ERR_IO, "--checkpoint %s: %s", path, err);
+        return checkpoint_failed(s->opt, step, strerror(errno));
     return s->snapshot ? PP_OK
                        : device_check(s->files->dev, s->plan->ask.rank, "copying parameters");
 }
@@ -300,14 +311,10 @@ PpStatus saver_open(Saver **out, const Plan *p, HostCopy *h, const Data *d)
     int64_t bytes = saver_bytes(p, o);
     saver_file_bytes(p, &s->n);
     TRY(pp_take(&s->pool, &s->saved, s->n, sizeof *s->saved));
-    List l = {.plan = p,
-              .optimizer = &optimizers[o->train.optimizer],
-              .pool = &s->pool,
-              .saved = s->saved};
+    TRY(pp_take(&s->pool, &s->record, s->n + 1, sizeof *s->record));
+    *s->record = (Record){.rank = file_number(p), .param = -1};
+    List l = {.plan = p, .saved = s->saved, .record = s->record + 1};
     list_all(&l);
-    for (int i = 0; i < s->n; i++)
-        if (!s->saved[i].name)
-            return pp_no_memory();
     if (!o->save.every || (o->memory.offload & OFFLOAD_PARAMS))
         return PP_OK; /* no thread: it would read what the next step changes */
     if (bytes > 0 && !(s->snapshot = h->dev->op->memory.alloc_host(h->dev, bytes)))
@@ -331,125 +338,38 @@ void saver_close(Saver *s)
 
 int saver_written(const Saver *s) { return s->under_way && s->worker && worker_idle(s->worker); }
 
-/* ---- what the index says of them ---- */
+/* ---- for rank 0 ---- */
 
-static void put_sha(FILE *f, const unsigned char *digest)
-{
-    char text[SHA256_TEXT];
-    sha256_text(digest, text);
-    fprintf(f, "\"sha256\": \"%s\"}", text);
-}
-
-static void put_numbers(FILE *f, const char *key, int n, const int64_t *list)
-{
-    fprintf(f, "\"%s\": [", key);
-    for (int i = 0; i < n; i++)
-        fprintf(f, "%s%" PRId64, i ? ", " : "", list[i]);
-    fputs("], ", f);
-}
-
-/* The dimensions in which the parts of a tensor are boxes, and that along which it is divided;
- * those of the tensor, or where the axis has several runs what lies before it, a run, what lies
- * behind. */
-static int view_of(const PpParam *p, int64_t dim[PP_MAX_RANK], int *axis)
-{
-    int64_t outer = p->groups, inner = 1;
-    param_shape(p, dim);
-    *axis = p->axis;
-    if (p->groups <= 1)
-        return p->t.rank;
-    for (int i = 0; i < p->t.rank; i++)
-        *(i < p->axis ? &outer : &inner) *= i == p->axis ? 1 : dim[i];
-    dim[1] = dim[p->axis] / p->groups;
-    dim[0] = outer;
-    dim[2] = inner;
-    *axis = 1;
-    return 3;
-}
-
-static void put_tensor(FILE *f, const Saver *s, const Saved *t, const char *file, int64_t offset)
-{
-    const PpParam *p = t->p;
-    const int part = plan_own_part(s->plan->model, p, s->plan->ask.member);
-    int64_t dim[PP_MAX_RANK], start[PP_MAX_RANK] = {0}, size[PP_MAX_RANK];
-    int axis = 0, rank = param_divided(p) ? view_of(p, size, &axis) : 0;
-    const Record r = {rank ? param_from(p, part) : 0, t->box.first};
-    fwrite(&r, sizeof r, 1, f);
-    fprintf(f, "%s%c\"dtype\": \"%s\", ", t->name, 0, st_dtype_name(p->t.dtype));
-    param_shape(p, dim);
-    put_numbers(f, "shape", p->t.rank, dim);
-    if (rank && p->groups > 1)
-        put_numbers(f, "view", rank, size);
-    fprintf(f, "%c{\"file\": \"%s\", \"offset\": %" PRId64 ", \"bytes\": %" PRId64 ", ", 0, file,
-            offset, t->box.bytes);
-    if (rank) {
-        start[axis] = param_from(p, part);
-        size[axis] = param_many(p, part);
-        put_numbers(f, "start", rank, start);
-        put_numbers(f, "size", rank, size);
-    }
-    put_sha(f, t->sha256);
-    putc(0, f);
-}
-
-/* This rank's records, for rank 0. */
-static char *records(const Saver *s, int64_t *bytes)
-{
-    const Record whole = {-1, 0};
-    char name[40];
-    int64_t offset = s->header;
-    Memory text;
-    FILE *f = memory_open(&text);
-    if (!f)
-        return NULL;
-    file_name(s, name, sizeof name);
-    if (s->n > 0) {
-        fwrite(&whole, sizeof whole, 1, f);
-        fprintf(f, "%s%c{\"bytes\": %" PRId64 ", \"header\": %" PRId64 ", ", name, 0, s->bytes,
-                s->header);
-        put_sha(f, s->header_sha256);
-        fwrite("\0", 2, 1, f);
-    }
-    for (int i = 0; i < s->n; offset += s->saved[i++].box.bytes)
-        put_tensor(f, s, &s->saved[i], name, offset);
-    int bad = memory_close(f, &text);
-    *bytes = (int64_t)text.n;
-    return bad ? NULL : text.at;
-}
-
-/* All ranks' records, one after the other, on rank 0. */
-static PpStatus gather(Saver *s, Group *g, const char *mine, int64_t bytes)
+/* All ranks' records, one after the other, on rank 0; none of one that writes no file. */
+static PpStatus gather(Saver *s, Group *g)
 {
     POOL(room);
     Publication *p = &s->publication;
-    int64_t *length = pool_take(&room, g->ranks, sizeof *length);
-    TRY(group_agree(g, length && mine ? PP_OK : pp_no_memory()));
-    TRY(g->op->gather(g, &bytes, sizeof bytes, length));
+    int64_t mine = s->n ? (s->n + 1) * (int64_t)sizeof *s->record : 0,
+            *bytes = pool_take(&room, g->ranks, sizeof *bytes);
+    TRY(group_agree(g, bytes ? PP_OK : pp_no_memory()));
+    TRY(g->op->gather(g, &mine, sizeof mine, bytes));
     if (g->rank != 0)
-        return bytes ? group_send(g, 0, mine, bytes) : PP_OK;
+        return mine ? group_send(g, 0, s->record, mine) : PP_OK;
     pool_free(&p->pool);
-    p->bytes = 0;
+    p->n = 0;
     for (int k = 0; k < g->ranks; k++)
-        p->bytes += length[k];
-    TRY(pp_take(&p->pool, &p->record, p->bytes, 1));
-    memcpy(p->record, mine, (size_t)bytes);
-    int64_t at = length[0];
-    for (int k = 1; k < g->ranks; at += length[k++])
-        if (length[k])
-            TRY(group_recv(g, k, p->record + at, length[k]));
+        p->n += bytes[k] / (int64_t)sizeof *s->record;
+    TRY(pp_take(&p->pool, &p->record, p->n, sizeof *p->record));
+    memcpy(p->record, s->record, (size_t)mine);
+    char *at = (char *)p->record + mine;
+    for (int k = 1; k < g->ranks; at += bytes[k++])
+        if (bytes[k])
+            TRY(group_recv(g, k, at, bytes[k]));
     return PP_OK;
 }
 
 PpStatus saver_collect(Saver *s, Group *g)
 {
-    int64_t bytes = 0;
     if (!s->under_way)
         return PP_OK;
     TRY(group_agree(g, await(s)));
-    char *mine = records(s, &bytes);
-    PpStatus status = gather(s, g, mine, bytes);
-    free(mine);
-    TRY(status);
+    TRY(gather(s, g));
     s->under_way = 0;
     if (g->rank == 0)
         hand_over(s, work_publish);

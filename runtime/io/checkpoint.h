@@ -54,13 +54,20 @@ const int64_t *saver_moved(const Saver *s);
 
 /* ---- publish.c: the folder of a checkpoint ---- */
 
-/* What rank 0 is told of a rank's file, and then of each tensor in it.  Three texts follow, each
- * with its NUL: its name; what the index says of it, once where it is in several pieces; of this
- * piece. */
+/* What rank 0 is told of a rank's file, and then of each tensor in it, whole, a part or a piece. */
 typedef struct {
-    int64_t at;    /* where the part begins along the axis that is divided; -1: it is the file */
-    int64_t first; /* byte of the part at which the piece begins */
+    int rank;                 /* the file's number */
+    int stage, param, member; /* of the model's stage; param -1: it is the file */
+    int state;                /* the optimizer's, -1: the parameter itself */
+    int64_t first;            /* byte of the part at which the piece begins */
+    int64_t offset, bytes;    /* in the file; of the file: of its header, of all of it */
+    char sha256[SHA256_TEXT];
 } Record;
+
+/* As the model calls it, or "optimizer/STATE/PARAMETER"; NULL: no memory */
+const char *record_name(Pool *p, const PpPlan *model, const Options *o, const Record *r);
+const PpParam *record_param(const PpPlan *model, const Record *r);
+void record_file(const Record *r, char *to, size_t n); /* rankR.safetensors */
 
 typedef struct {
     const PpPlan *model;
@@ -68,14 +75,19 @@ typedef struct {
     const Data *data;
     Moment moment;
     Pool pool;
-    char *record; /* of all ranks, in order of ranks */
-    int64_t bytes;
+    Record *record; /* of all ranks, in order of ranks */
+    int64_t n;
 } Publication;
 
 /* step_N.tmp becomes step_N: the index, then the name.  Older ones go by --keep. */
 PpStatus checkpoint_publish(const Publication *p);
 /* DIR/step_N, or with ".tmp" */
 PpStatus checkpoint_folder(char *path, size_t n, const Options *o, int64_t step, const char *end);
+/* PP_ERR_IO: its files or folder cannot be written, under the name that it was to have */
+PpStatus checkpoint_failed(const Options *o, int64_t step, const char *why);
+/* Names each step_N without an index, as interrupted runs of older versions left them, except for
+ * one that was noted before. */
+void checkpoint_unfinished(const Options *o, const char *noted);
 /* What an interrupted run has left; the folder for the files of this step. */
 PpStatus checkpoint_prepare(const Options *o, int64_t step);
 
@@ -87,6 +99,8 @@ PpStatus checkpoint_prepare(const Options *o, int64_t step);
 PpStatus resume_open(Index *x, const PpPlan *model, const Options *o, int64_t below);
 /* The same of --params DIR; x->path NULL: it holds files of stages */
 PpStatus params_open(Index *x, const Options *o, int64_t below);
+/* PP_ERR_MODEL, "--resume PATH: ..." */
+__attribute__((format(printf, 2, 3))) PpStatus resume_refuse(const Index *x, const char *fmt, ...);
 /* Options that change numbers are those of the checkpoint, or given on the command line; of
  * ppsplit, too, or accepted by --accept. */
 PpStatus resume_options(const Index *x, const PpPlan *p, const Options *o);

@@ -10,10 +10,6 @@
 #include "core/core.h"
 #include "options/options.h"
 
-/* TensorProto.DataType's, beside PP_I32 and PP_I64: integers that files may hold (npy_is_integer)
- */
-enum { DATA_U8 = 2, DATA_I8 = 3, TOKEN_U16 = 4, DATA_I16 = 5 };
-
 /* A file of an input: rows `first` to `first + rows` of the data. */
 typedef struct {
     NpyFile npy;

@@ -37,6 +37,13 @@ static int same_place(const char *a, const char *b)
     return files_same(x, y);
 }
 
+static int holds_checkpoints(const char *folder)
+{
+    int n;
+    free(index_steps(folder, 1, &n));
+    return n > 0 || index_there(folder);
+}
+
 /* Checkpoints may go where one is read from, but not among the program's own parameters, where runs
  * would then find them. */
 static PpStatus folders_apart(const Options *o, const Index *from)
@@ -50,46 +57,40 @@ static PpStatus folders_apart(const Options *o, const Index *from)
     if (grads && steps && same_place(grads, steps))
         return pp_fail(PP_ERR_MODEL, "--dump-grads and --checkpoint are both to be written to %s",
                        grads);
+    if (grads && holds_checkpoints(grads))
+        return pp_fail(PP_ERR_MODEL, "--dump-grads %s: checkpoints of a run are in this folder",
+                       grads);
     return steps && same_place(steps, own)
                ? pp_fail(PP_ERR_MODEL,
                          "--checkpoint %s: the program's own parameters are in this folder", steps)
                : PP_OK;
 }
 
-/* File number i that the run reads (from 0) or writes (from n_read); NULL: there is none. */
+/* File number i that the run writes; NULL: there is none. */
 static const char *file_of(const Options *o, int i, const char **option)
 {
-    const Pairs *const read[] = {&o->data.files, &o->data.tokens, &o->eval.files, &o->eval.tokens};
-    *option = "--output";
-    for (int k = 0; k < 4; i -= read[k++]->n)
-        if (i < read[k]->n)
-            return read[k]->at[i].file;
-    if (i == 0)
-        return strchr(o->schedule.name, '.') || strchr(o->schedule.name, '/') ? o->schedule.name
-                                                                              : NULL;
-    if (--i < o->data.output.n)
-        return o->data.output.at[i].file;
-    *option = i == o->data.output.n ? "--log-json" : "--trace";
-    return i != o->data.output.n                                   ? o->report.trace
-           : o->report.log_json && strcmp(o->report.log_json, "-") ? o->report.log_json
-                                                                   : NULL;
+    const int n = o->data.output.n;
+    *option = i < n ? "--output" : i == n ? "--log-json" : "--trace";
+    const char *file = i < n    ? o->data.output.at[i].file
+                       : i == n ? o->report.log_json
+                                : o->report.trace;
+    return file && (i != n || strcmp(file, "-") != 0) ? file : NULL;
 }
 
 PpStatus destinations_apart(const Options *o, const Index *from)
 {
-    int n_read = o->data.files.n + o->data.tokens.n + o->eval.files.n + o->eval.tokens.n + 1,
-        n = n_read + o->data.output.n + 2;
     const char *option, *other;
-    for (int i = n_read; i < n; i++)
-        for (int k = 0; k < i; k++) {
-            const char *b = file_of(o, k, &other), *a = file_of(o, i, &option);
-            if (!a || !b || !same_place(a, b))
-                continue;
-            return k < n_read ? pp_fail(PP_ERR_MODEL, "%s would overwrite %s, which the run reads",
-                                        option, a)
-                              : pp_fail(PP_ERR_MODEL, "%s and %s are both to be written to %s",
-                                        other, option, a);
+    for (int i = 0; i < o->data.output.n + 2; i++) {
+        const char *a = file_of(o, i, &option);
+        if (a && file_was_read(a))
+            return pp_fail(PP_ERR_MODEL, "%s would overwrite %s, which the run reads", option, a);
+        for (int k = 0; k < i && a; k++) {
+            const char *b = file_of(o, k, &other);
+            if (b && same_place(a, b))
+                return pp_fail(PP_ERR_MODEL, "%s and %s are both to be written to %s", other,
+                               option, a);
         }
+    }
     return o->mode == MODE_TRAIN ? folders_apart(o, from) : PP_OK;
 }
 

@@ -32,7 +32,6 @@ static void add_blocks(Sha256 *s, const char *at, int64_t bytes, int64_t block)
 static void digest(DataFile *f)
 {
     Sha256 s;
-    unsigned char end[SHA256_BYTES];
     const NpyFile *t = &f->npy;
     char head[400];
     int n = snprintf(head, sizeof head, "%d", t->dtype);
@@ -41,8 +40,7 @@ static void digest(DataFile *f)
     sha256_start(&s);
     sha256_add(&s, head, (size_t)n + 1);
     add_blocks(&s, t->data, t->bytes, BLOCK);
-    sha256_end(&s, end);
-    sha256_text(end, f->sha256);
+    sha256_end(&s, f->sha256);
 }
 
 void data_digest(Data *d)
@@ -71,17 +69,18 @@ static PpStatus same_file(const Index *x, const Data *d, int input, int k)
     const char *was = index_data(x, key);
     if (k == in->n)
         return !was ? PP_OK
-                    : pp_fail(PP_ERR_MODEL,
-                              "--resume %s: input '%s' was trained with more files than %d: give "
-                              "all of them, or --accept data to go on with these",
-                              x->path, name, in->n);
+                    : resume_refuse(x,
+                                    "input '%s' was trained with more files than %d: give "
+                                    "all of them, or --accept data to go on with these",
+                                    name, in->n);
     if (was && !strcmp(was, in->file[k].sha256))
         return PP_OK;
-    return pp_fail(PP_ERR_MODEL,
-                   "--resume %s: --%s %s=%s is not what it was trained with%s: give the same rows "
-                   "in the same order, or --accept data to go on with these",
-                   x->path, option, name, in->file[k].path,
-                   was ? ", whose type, shape or numbers were others" : ", which had fewer files");
+    return resume_refuse(x,
+                         "--%s %s=%s is not what it was trained with%s: give the same rows "
+                         "in the same order, or --accept data to go on with these",
+                         option, name, in->file[k].path,
+                         was ? ", whose type, shape or numbers were others"
+                             : ", which had fewer files");
 }
 
 /* Older checkpoints do not say them. */
@@ -92,10 +91,10 @@ static PpStatus same_lengths(const Index *x, const Data *d, int v)
     const char *was = index_data(x, key);
     if (!was || !strcmp(was, digest))
         return PP_OK;
-    return pp_fail(PP_ERR_MODEL,
-                   "--resume %s: %s: its rows are not as long as those that it was trained with: "
-                   "give the same lengths, or --accept data to go on with these",
-                   x->path, key);
+    return resume_refuse(x,
+                         "%s: its rows are not as long as those that it was trained with: "
+                         "give the same lengths, or --accept data to go on with these",
+                         key);
 }
 
 PpStatus resume_data(const Index *x, const Data *d)
@@ -127,21 +126,20 @@ static PpStatus add_file(Sha256 *s, const char *path)
 }
 
 /* The text, and each file that it links to once, beside the one of the tensor before. */
-static PpStatus add_link(Sha256 *s, const char *folder, const char *path)
+static PpStatus add_link(Sha256 *s, const char *path)
 {
     StFile f;
-    char err[ST_ERR], linked[2 * PATH_MAX];
+    char err[ST_ERR];
+    POOL(room);
     TRY(add_file(s, path));
     if (st_open_link(&f, path, err, sizeof err))
         return pp_fail(PP_ERR_IO, "%s", err);
     PpStatus status = PP_OK;
     for (int i = 0; i < f.n && status == PP_OK; i++) {
-        const char *file = f.tensor[i].file;
-        if (i && !strcmp(file, f.tensor[i - 1].file))
+        if (i && !strcmp(f.tensor[i].file, f.tensor[i - 1].file))
             continue;
-        snprintf(linked, sizeof linked, "%s%s%s", file[0] == '/' ? "" : folder,
-                 file[0] == '/' ? "" : "/", file);
-        status = add_file(s, linked);
+        const char *linked = st_linked(&room, &f, &f.tensor[i]);
+        status = linked ? add_file(s, linked) : pp_no_memory();
     }
     st_close(&f);
     return status;
@@ -151,7 +149,6 @@ PpStatus params_files_digest(const char *files, char digest[SHA256_TEXT])
 {
     TensorFiles shards;
     Sha256 s;
-    unsigned char end[SHA256_BYTES];
     char err[ST_ERR];
     digest[0] = 0;
     if (tensors_open(&shards, files, err, sizeof err))
@@ -160,8 +157,7 @@ PpStatus params_files_digest(const char *files, char digest[SHA256_TEXT])
     sha256_start(&s);
     for (int i = 0; i < shards.n && status == PP_OK; i++)
         status = add_file(&s, shards.file[i].map->path);
-    sha256_end(&s, end);
-    sha256_text(end, digest);
+    sha256_end(&s, digest);
     tensors_close(&shards);
     return status;
 }
@@ -169,20 +165,13 @@ PpStatus params_files_digest(const char *files, char digest[SHA256_TEXT])
 PpStatus params_digest(const char *folder, int stage, char digest[SHA256_TEXT])
 {
     Sha256 s;
-    unsigned char end[SHA256_BYTES];
     char path[PATH_MAX];
-    const char *const ending[] = {"safetensors", "link.json"};
+    const int link = params_stage_file(path, folder, stage);
     digest[0] = 0;
-    for (int link = 0; link < 2; link++) {
-        if (snprintf(path, sizeof path, "%s/stage%d.%s", folder, stage, ending[link]) >=
-                (int)sizeof path ||
-            access(path, F_OK) != 0)
-            continue;
-        sha256_start(&s);
-        TRY(link ? add_link(&s, folder, path) : add_file(&s, path));
-        sha256_end(&s, end);
-        sha256_text(end, digest);
+    if (link < 0)
         return PP_OK;
-    }
+    sha256_start(&s);
+    TRY(link ? add_link(&s, path) : add_file(&s, path));
+    sha256_end(&s, digest);
     return PP_OK;
 }

@@ -8,6 +8,8 @@
 #include "net/links.h"
 #include "options/options.h"
 
+#include <limits.h>
+
 /* Tensors between the host and the rank's device. */
 typedef struct {
     Device *dev;
@@ -37,6 +39,15 @@ int64_t param_many(const PpParam *p, int member);
 int64_t param_outer(const PpPlan *model, const PpParam *p, int member);
 Box param_box(const PpPlan *model, const PpParam *p, int member);
 
+/* Every parameter of the model under each of its names: for (ParamName i = {0}; param_next(p, &i);)
+ */
+typedef struct {
+    const PpParam *p;
+    const char *name;
+    int stage, param, nth; /* where the next one is looked for */
+} ParamName;
+int param_next(const PpPlan *model, ParamName *i);
+
 /* Where parameters come from.  own: the folder params beside the program; given: --params, a folder
  * or files of a state_dict, or NULL; resume: a checkpoint, of which the optimizer's state is loaded
  * too, or NULL; states: files of such a state under PyTorch's names, or NULL. */
@@ -47,6 +58,8 @@ typedef struct {
 PpStatus params_load(const Plan *p, HostCopy *h, const ParamsFrom *from, const Options *o);
 /* Does --params name files of a state_dict, and no folder? */
 int params_is_file(const char *given);
+/* A stage's file in a folder of parameters: 1: one that links to the model's own; -1: there is none */
+int params_stage_file(char path[PATH_MAX], const char *folder, int stage);
 /* How many updates the state in the files of --states has seen */
 PpStatus params_updates(const char *states, int64_t *updates);
 /* How many elements are -inf; RankParam.lowest is that of a parameter as it was loaded */
@@ -68,14 +81,14 @@ PpStatus grads_settle(const Plan *p, const char *folder, PpStatus written);
 void folder_above(char *path); /* drops the last component */
 int files_same(const char *a, const char *b); /* two names of what is there */
 PpStatus folder_make(const char *path);
-PpStatus folder_sync(const char *path);
+int folder_sync(const char *path); /* 0, or errno */
 
 /* destinations.c */
 typedef struct {
     int *fd; /* files without a name, while destinations are tried */
     int n;
 } Held;
-/* Nothing is written over what is read; resume_place() sees to --checkpoint */
+/* Nothing is written over what is read, once the data are open; resume_place() sees to --checkpoint */
 PpStatus destinations_apart(const Options *o, const Index *from);
 /* The places of what this rank writes are there and have room; of replicas and members but the
  * first that is a part of checkpoints at most. */

@@ -47,12 +47,12 @@ PpStatus folder_make(const char *path)
     return PP_OK;
 }
 
-PpStatus folder_sync(const char *path)
+int folder_sync(const char *path)
 {
     int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    int bad = fd < 0 || fsync(fd);
-    int e = errno;
+    int bad = fd < 0 || fsync(fd), e = errno;
     if (fd >= 0)
         close(fd);
-    return bad ? pp_fail(PP_ERR_IO, "%s: %s", path, strerror(e)) : PP_OK;
+    errno = e;
+    return bad;
 }

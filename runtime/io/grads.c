@@ -8,22 +8,12 @@
 #include "files.h"
 
 #include "base/file/safetensors.h"
+#include "core/number.h"
 
 #include <errno.h>
 #include <limits.h>
 #include <string.h>
 #include <unistd.h>
-
-/* `n` bytes of gradients divided by the scale, to `to`. */
-static void divide(void *to, const void *from, int64_t n, int dtype, double scale)
-{
-    if (dtype == PP_F64)
-        for (int64_t i = 0; i < n / 8; i++)
-            ((double *)to)[i] = ((const double *)from)[i] / scale;
-    else
-        for (int64_t i = 0; i < n / 4; i++)
-            ((float *)to)[i] = ((const float *)from)[i] / (float)scale;
-}
 
 /* tmp: the name until all ranks have written theirs */
 static PpStatus name_of(char *path, size_t n, const char *folder, const StagePlan *rs,
@@ -39,6 +29,7 @@ typedef struct {
     Pool *pool;
     const Plan *plan;
     const StagePlan *rs;
+    const char *folder;
     HostCopy *h;
     Group *members;
     double scale;
@@ -99,17 +90,21 @@ static PpStatus write_gradient(Dump *d, StWriter *w, int k, int end, int nth)
         TRY(put_together(d, k, end, nth));
     else
         from = host_copy(d->h, d->rs->rp[k].grad, bytes);
-    if (d->scale != 1) {
-        divide(d->whole, from, bytes, p->t.dtype, d->scale);
-        from = d->whole;
-    }
+    for (int64_t i = 0; d->scale != 1 && i < bytes / st_dtype_size(p->t.dtype); i++)
+        number_put(d->whole, i, p->t.dtype, number_at(from, i, p->t.dtype) / d->scale);
+    from = d->scale != 1 ? d->whole : from;
     stw_write(w, from, bytes);
     return PP_OK;
 }
 
+static PpStatus failed(const char *folder, const StagePlan *rs)
+{
+    return pp_fail(PP_ERR_IO, "--dump-grads %s: stage%d.safetensors: %s", folder, rs->st->index,
+                   strerror(errno));
+}
+
 static PpStatus begin_file(Dump *d, StWriter *w, const char *tmp)
 {
-    char err[ST_ERR];
     int64_t dim[PP_MAX_RANK];
     stw_init(w);
     stw_meta(w, "format", "pt");
@@ -119,14 +114,12 @@ static PpStatus begin_file(Dump *d, StWriter *w, const char *tmp)
         for (int i = 0; q->update && i < param_names(q->p); i++)
             stw_declare(w, param_nth(q->p, i), q->p->t.dtype, q->p->t.rank, dim);
     }
-    return stw_begin(w, tmp, err, sizeof err) ? pp_fail(PP_ERR_IO, "--dump-grads: %s", err)
-                                              : PP_OK;
+    return stw_begin(w, tmp) ? failed(d->folder, d->rs) : PP_OK;
 }
 
 /* s: what was before */
 static PpStatus write_file(Dump *d, const char *tmp, PpStatus s)
 {
-    char err[ST_ERR];
     StWriter w;
     s = s == PP_OK ? make_room(d) : s;
     int open = s == PP_OK && (s = begin_file(d, &w, tmp)) == PP_OK;
@@ -139,10 +132,10 @@ static PpStatus write_file(Dump *d, const char *tmp, PpStatus s)
     }
     if (!open)
         return s;
-    int bad = stw_end(&w, 0, err, sizeof err);
+    PpStatus ended = stw_end(&w, 0) && s == PP_OK ? failed(d->folder, d->rs) : PP_OK;
     TRY(s);
     TRY(device_check(d->h->dev, d->plan->ask.rank, "copying gradients"));
-    return bad ? pp_fail(PP_ERR_IO, "--dump-grads %s: %s", tmp, err) : PP_OK;
+    return ended;
 }
 
 /* What put_together() of member 0 waits for. */
@@ -164,7 +157,7 @@ PpStatus grads_write(const Plan *p, HostCopy *h, Group *members, const char *fol
     PpStatus s = p->ask.member ? PP_OK : folder_make(folder);
     for (int l = 0; l < p->n_stage; l++) {
         POOL(pool);
-        Dump d = {&pool, p, &p->stage[l], h, members, scale, NULL, NULL};
+        Dump d = {&pool, p, &p->stage[l], folder, h, members, scale, NULL, NULL};
         if (s == PP_OK)
             s = name_of(tmp, sizeof tmp, folder, d.rs, ".tmp");
         TRY(s = p->ask.member ? send_parts(&d) : write_file(&d, tmp, s));
@@ -182,9 +175,9 @@ PpStatus grads_settle(const Plan *p, const char *folder, PpStatus written)
         if (written != PP_OK)
             unlink(tmp);
         else if (rename(tmp, path))
-            return pp_fail(PP_ERR_IO, "--dump-grads %s: %s", path, strerror(errno));
+            return failed(folder, &p->stage[l]);
     }
     if (written != PP_OK)
-        rmdir(folder);                                  /* where nothing is in it */
+        rmdir(folder); /* where nothing is in it */
     return PP_OK;
 }

@@ -105,16 +105,10 @@ static const PpParam *weight_beside(const PpPlan *plan, const char *name)
     size_t n = strlen(name), stem = n - (sizeof bias - 1);
     if (n < sizeof bias - 1 || strcmp(name + stem, bias) != 0)
         return NULL;
-    for (int s = 0; s < plan->n_stage; s++)
-        for (int k = 0; k < plan->stage[s]->n_param; k++) {
-            const PpParam *p = &plan->stage[s]->param[k];
-            for (int i = 0; i < param_names(p) && p->t.rank >= 2; i++) {
-                const char *its = param_nth(p, i);
-                if (strlen(its) == stem + sizeof weight - 1 && !strncmp(its, name, stem) &&
-                    !strcmp(its + stem, weight))
-                    return p;
-            }
-        }
+    for (ParamName i = {0}; param_next(plan, &i);)
+        if (i.p->t.rank >= 2 && strlen(i.name) == stem + sizeof weight - 1 &&
+            !strncmp(i.name, name, stem) && !strcmp(i.name + stem, weight))
+            return i.p;
     return NULL;
 }
 
@@ -177,10 +171,8 @@ PpStatus init_check(const Options *o, const PpPlan *plan)
         Rule r;
         int any = 0;
         TRY(parse(o->train.init.at[i], &r));
-        for (int s = 0; s < plan->n_stage; s++)
-            for (int k = 0; k < plan->stage[s]->n_param; k++)
-                for (int j = 0; j < param_names(&plan->stage[s]->param[k]); j++)
-                    any |= matches(&r, param_nth(&plan->stage[s]->param[k], j));
+        for (ParamName k = {0}; param_next(plan, &k);)
+            any |= matches(&r, k.name);
         if (!any)
             return pp_fail(PP_ERR_USAGE,
                            "--init %s: no parameter matches; `ppsplit ls --parameters' lists them",
@@ -214,7 +206,7 @@ void init_fill(const Init *x, int dtype, const Box *part, char *to)
     int64_t size = st_dtype_size(dtype);
     for (int64_t i = 0, n, at; i < part->bytes; i += n) {
         n = box_run(part, i, &at);
-        for (int64_t k = 0; k < n; k += size)
+        for (int64_t k = 0; k < n && at >= 0; k += size)
             number_put(to + i + k, 0, dtype, number(x, (at + k) / size));
     }
 }

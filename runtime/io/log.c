@@ -44,7 +44,9 @@ static PpStatus open_json(Log *l)
 {
     const char *path = l->opt->report.log_json;
     struct stat sb;
-    int goes_on = l->first > 0 && !stat(path, &sb) && S_ISREG(sb.st_mode);
+    const int there = !stat(path, &sb);
+    int goes_on = l->first > 0 && there && S_ISREG(sb.st_mode);
+    l->made = !there;
     l->json = !strcmp(path, "-") ? stdout : fopen(path, goes_on ? "r+" : "w");
     if (!l->json || (goes_on && keep_lines(l->json, l->first) != PP_OK))
         return pp_fail(PP_ERR_IO, "--log-json %s: %s", path, strerror(errno));
@@ -84,20 +86,21 @@ void log_resumed(const Log *l, const Index *x, int64_t done)
                done >= l->steps ? ": nothing is left to do" : "");
 }
 
-static PpStatus flushed(const Log *l)
+/* A line of the file, and its end */
+static JsonOut line(const Log *l)
 {
+    JsonOut o = {.f = l->json};
+    json_begin(&o, NULL, '{');
+    return o;
+}
+
+PpStatus log_line_end(const Log *l, JsonOut *o, const char *brackets)
+{
+    json_end(o, brackets);
+    putc('\n', l->json);
     return fflush(l->json)
                ? pp_fail(PP_ERR_IO, "--log-json %s: %s", l->opt->report.log_json, strerror(errno))
                : PP_OK;
-}
-
-/* 17 digits read back exactly; what is not finite, which JSON has no number for, is null. */
-static void json_number(FILE *f, const char *key, double v)
-{
-    if (isfinite(v))
-        fprintf(f, ", \"%s\": %.17g", key, v);
-    else
-        fprintf(f, ", \"%s\": null", key);
 }
 
 /* Is the loss scaled at all? */
@@ -194,23 +197,23 @@ static void step_line(const Log *l, const StepLog *s, double seconds)
 static PpStatus step_json(const Log *l, const StepLog *s)
 {
     Mode mode = l->opt->mode;
-    fprintf(l->json, "{\"step\": %" PRId64, s->step);
+    JsonOut o = line(l);
+    json_put(&o, "step", "%" PRId64, s->step);
     if (mode != MODE_INFER)
-        json_number(l->json, "loss", s->loss);
-    if (mode == MODE_TRAIN)
-        json_number(l->json, "grad_norm", s->grad_norm);
-    if (mode == MODE_TRAIN)
-        json_number(l->json, "lr", s->lr);
+        json_put_real(&o, "loss", s->loss);
+    if (mode == MODE_TRAIN) {
+        json_put_real(&o, "grad_norm", s->grad_norm);
+        json_put_real(&o, "lr", s->lr);
+    }
     if (mode == MODE_TRAIN && scales(l))
-        json_number(l->json, "loss_scale", s->loss_scale);
+        json_put_real(&o, "loss_scale", s->loss_scale);
     if (mode == MODE_TRAIN && skips(l))
-        fprintf(l->json, ", \"skipped\": %s", s->skipped ? "true" : "false");
-    json_number(l->json, "seconds", s->seconds);
-    json_number(l->json, "tokens_per_second", rate((double)l->tokens, s->seconds));
+        json_put(&o, "skipped", "%s", s->skipped ? "true" : "false");
+    json_put_real(&o, "seconds", s->seconds);
+    json_put_real(&o, "tokens_per_second", rate((double)l->tokens, s->seconds));
     if (mode == MODE_TRAIN && !isnan(s->bubble))
-        json_number(l->json, "bubble", s->bubble);
-    fputs("}\n", l->json);
-    return flushed(l);
+        json_put_real(&o, "bubble", s->bubble);
+    return log_line_end(l, &o, "}");
 }
 
 /* Of a training. */
@@ -260,10 +263,10 @@ PpStatus log_mean(const Log *l, double loss, int64_t rows)
     if (!l->speaks)
         return PP_OK;
     if (l->json) {
-        fprintf(l->json, "{\"rows\": %" PRId64, rows);
-        json_number(l->json, "mean_loss", loss);
-        fputs("}\n", l->json);
-        TRY(flushed(l));
+        JsonOut o = line(l);
+        json_put(&o, "rows", "%" PRId64, rows);
+        json_put_real(&o, "mean_loss", loss);
+        TRY(log_line_end(l, &o, "}"));
     }
     if (!l->opt->report.quiet || !l->json)
         printf("mean loss %s over %" PRId64 " rows\n", loss_text(loss).text, rows);
@@ -277,14 +280,12 @@ PpStatus log_evaluation(const Log *l, int64_t done, double loss, int64_t rows, d
     if (isnan(loss))
         loss = fabs(loss);
     if (l->json) {
-        /* Only lines of steps have a "step" */
-        fputs(isfinite(loss) ? "{\"eval_loss\": " : "{\"eval_loss\": null", l->json);
-        if (isfinite(loss))
-            fprintf(l->json, "%.17g", loss);
-        fprintf(l->json, ", \"eval_step\": %" PRId64 ", \"rows\": %" PRId64, done, rows);
-        json_number(l->json, "seconds", seconds);
-        fputs("}\n", l->json);
-        TRY(flushed(l));
+        JsonOut o = line(l); /* only lines of steps have a "step" */
+        json_put_real(&o, "eval_loss", loss);
+        json_put(&o, "eval_step", "%" PRId64, done);
+        json_put(&o, "rows", "%" PRId64, rows);
+        json_put_real(&o, "seconds", seconds);
+        TRY(log_line_end(l, &o, "}"));
     }
     if (l->events)
         TRY(events_write(l->events, done, &(Scalar){"eval/loss", loss}, 1));
@@ -323,7 +324,10 @@ PpStatus log_close(Log *l)
     l->events = NULL;
     if (!l->json)
         return events;
+    const char *path = l->opt->report.log_json;
     int bad = ferror(l->json) | (l->json == stdout ? fflush(stdout) : fclose(l->json));
     l->json = NULL;
-    return bad ? pp_fail(PP_ERR_IO, "--log-json %s: write error", l->opt->report.log_json) : events;
+    if (bad && l->made && l->done == l->first)
+        unlink(path); /* there was no room for its first line */
+    return bad ? pp_fail(PP_ERR_IO, "--log-json %s: write error", path) : events;
 }

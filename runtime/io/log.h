@@ -6,6 +6,7 @@
 #define PP_LOG_H
 
 #include "base/file/index.h"
+#include "base/file/json.h"
 #include "data.h"
 #include "io/events.h"
 #include "net/group.h"
@@ -34,6 +35,7 @@ typedef struct {
     int64_t timed;         /* steps so far */
     int64_t memory;        /* of the rank that takes most, planned; 0: not asked for */
     FILE *json;
+    int made; /* json was not there before */
     Events *events; /* NULL: none */
 } Log;
 
@@ -55,6 +57,8 @@ int64_t memory_total(const MemoryReport *m); /* what a rank takes for a step */
 
 /* Where a run goes on from a checkpoint, the file of --log-json goes on after its step. */
 PpStatus log_open(Log *l, const Options *o, const Group *g, const Data *d);
+/* Ends a line of --log-json. */
+PpStatus log_line_end(const Log *l, JsonOut *o, const char *brackets);
 /* --schedule auto: what was chosen; nothing where the text is empty. */
 void log_chosen(const Log *l, const char *text);
 /* What the run goes on from; nothing where x->path is NULL. */

@@ -4,9 +4,6 @@
  */
 #include "log.h"
 
-#include "base/file/json.h"
-
-#include <errno.h>
 #include <inttypes.h>
 #include <sched.h>
 #include <stdlib.h>
@@ -41,81 +38,58 @@ static void cpus_text(char *to, size_t n)
     }
 }
 
-static void put(FILE *f, const char *key, const char *value)
+static void put_text(JsonOut *o, const char *key, const char *value)
 {
-    fprintf(f, ", \"%s\": ", key);
-    if (value && value[0])
-        json_write_string(f, value);
-    else
-        fputs("null", f);
+    json_put_text(o, key, value && value[0] ? value : NULL);
 }
 
-static void put_places(FILE *f, const Place *p, int n)
+static void put_places(JsonOut *o, const Place *p, int n)
 {
-    fputs(", \"places\": [", f);
+    json_begin(o, "places", '[');
     for (int k = 0; k < n; k++) {
-        fprintf(f, "%s{\"rank\": %d", k ? ", " : "", k);
-        put(f, "host", p[k].host);
-        put(f, "cpus", p[k].cpus);
-        fprintf(f, ", \"threads\": %d", p[k].threads);
-        put(f, "device", p[k].where);
-        fprintf(f, ", \"memory\": %" PRId64 ", \"activations\": %" PRId64 ", \"operations\": %.17g",
-                p[k].memory, p[k].activations, p[k].operations);
-        putc('}', f);
+        json_begin(o, NULL, '{');
+        json_put(o, "rank", "%d", k);
+        put_text(o, "host", p[k].host);
+        put_text(o, "cpus", p[k].cpus);
+        json_put(o, "threads", "%d", p[k].threads);
+        put_text(o, "device", p[k].where);
+        json_put(o, "memory", "%" PRId64, p[k].memory);
+        json_put(o, "activations", "%" PRId64, p[k].activations);
+        json_put(o, "operations", "%.17g", p[k].operations);
+        json_end(o, "}");
     }
-    putc(']', f);
-}
-
-static PpStatus put_options(FILE *f, const Options *o)
-{
-    NumberOption n;
-    const char *comma = "";
-    POOL(pool);
-    fputs(", \"arguments\": [", f);
-    for (int i = 1; i < o->command.argc; i++) {
-        fputs(i > 1 ? ", " : "", f);
-        json_write_string(f, o->command.argv[i]);
-    }
-    fputs("], \"numbers\": {", f);
-    for (int i = 0; options_next_number(o, &i, &n, &pool); comma = ", ") {
-        if (!n.value)
-            return pp_no_memory();
-        fputs(comma, f);
-        json_write_string(f, n.name);
-        fputs(": ", f);
-        json_write_string(f, n.value);
-    }
-    putc('}', f);
-    return PP_OK;
+    json_end(o, "]");
 }
 
 static PpStatus put_line(const Log *l, const LogConfig *c, const Place *place, int ranks)
 {
     static const char *const modes[] = {"train", "eval", "infer"};
-    FILE *f = l->json;
-    char hash[20], plan[20];
-    snprintf(hash, sizeof hash, "%016" PRIx64, c->model->program.model_hash);
-    snprintf(plan, sizeof plan, "%016" PRIx64, c->model->program.hash);
-    fprintf(f, "{\"config\": {\"mode\": \"%s\"",
-            l->opt->sample.on ? "sample" : modes[l->opt->mode]);
-    put(f, "model", c->model->model);
-    put(f, "model_hash", hash);
-    put(f, "plan_hash", plan);
-    fprintf(f,
-            ", \"stages\": %d, \"ranks\": %d, \"tensor\": %d, \"steps\": %" PRId64
-            ", \"first_step\": %" PRId64,
-            c->model->n_stage, ranks, plan_members(c->model), l->steps, c->first_step + 1);
-    put(f, "schedule", c->schedule);
-    put(f, "transport", c->transport);
-    put(f, "mpi", c->mpi);
-    put(f, "blas", c->blas);
-    put(f, "resumed_from", c->resumed_from);
-    put_places(f, place, ranks);
-    TRY(put_options(f, l->opt));
-    fputs("}}\n", f);
-    return fflush(f)
-               ? pp_fail(PP_ERR_IO, "--log-json %s: %s", l->opt->report.log_json, strerror(errno))
-               : PP_OK;
+    const PpPlan *p = c->model;
+    JsonOut o = {.f = l->json};
+    json_begin(&o, NULL, '{');
+    json_begin(&o, "config", '{');
+    json_put_text(&o, "mode", l->opt->sample.on ? "sample" : modes[l->opt->mode]);
+    put_text(&o, "model", p->model);
+    json_put(&o, "model_hash", "\"%016" PRIx64 "\"", p->program.model_hash);
+    json_put(&o, "plan_hash", "\"%016" PRIx64 "\"", p->program.hash);
+    json_put(&o, "stages", "%d", p->n_stage);
+    json_put(&o, "ranks", "%d", ranks);
+    json_put(&o, "tensor", "%d", plan_members(p));
+    json_put(&o, "steps", "%" PRId64, l->steps);
+    json_put(&o, "first_step", "%" PRId64, c->first_step + 1);
+    put_text(&o, "schedule", c->schedule);
+    put_text(&o, "transport", c->transport);
+    put_text(&o, "mpi", c->mpi);
+    put_text(&o, "blas", c->blas);
+    put_text(&o, "resumed_from", c->resumed_from);
+    put_places(&o, place, ranks);
+    json_begin(&o, "arguments", '[');
+    for (int i = 1; i < l->opt->command.argc; i++)
+        json_put_text(&o, NULL, l->opt->command.argv[i]);
+    json_end(&o, "]");
+    json_begin(&o, "numbers", '{');
+    TRY(options_put_numbers(l->opt, &o));
+    return log_line_end(l, &o, "}}}");
 }
 
 PpStatus log_config(Log *l, Group *g, const LogConfig *c, const MemoryReport *mine)

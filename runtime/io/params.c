@@ -33,129 +33,107 @@ typedef struct {
     char path[PATH_MAX];
 } Source;
 
-/* What was cut short meanwhile may have read as zeros; a checkpoint's bytes have their checksums.
- */
+static PpStatus io_failed(int bad, const char *err)
+{
+    return bad ? pp_fail(PP_ERR_IO, "%s", err) : PP_OK;
+}
+
+/* What was cut short meanwhile may have read as zeros. */
+static PpStatus close_map(FileMap *m)
+{
+    char err[ST_ERR];
+    const int bad = file_whole(m, err, sizeof err);
+    file_unmap(m);
+    return io_failed(bad, err);
+}
+
 static PpStatus close_source(Source *s)
 {
     char err[ST_ERR];
-    int bad = s->f.map && file_whole(s->f.map, err, sizeof err);
+    const int bad = file_whole(s->f.map, err, sizeof err);
     st_close(&s->f);
-    return bad ? pp_fail(PP_ERR_IO, "%s", err) : PP_OK;
+    return io_failed(bad, err);
+}
+
+int params_stage_file(char path[PATH_MAX], const char *folder, int stage)
+{
+    for (int link = 0; link < 2; link++)
+        if (snprintf(path, PATH_MAX, "%s/stage%d.%s", folder, stage,
+                     link ? "link.json" : "safetensors") < PATH_MAX &&
+            !access(path, F_OK))
+            return link;
+    return -1;
 }
 
 /* wanted: a parameter that is read from there */
 static PpStatus open_source(Source *s, const char *wanted)
 {
-    char err[ST_ERR], with_link[PATH_MAX];
-    if (snprintf(s->path, sizeof s->path, "%s/stage%d.safetensors", s->folder, s->stage) >=
-        (int)sizeof s->path)
-        return pp_fail(PP_ERR_IO, "%s: name too long", s->folder);
-    s->link = access(s->path, F_OK) != 0;
-    if (s->link) {
-        const int e = errno;
-        snprintf(with_link, sizeof with_link, "%s/stage%d.link.json", s->folder, s->stage);
-        if (access(with_link, F_OK) != 0)
-            return pp_fail(PP_ERR_IO, "%s: %s: give '%s' values with --init, --params or --resume",
-                           s->path, strerror(e), wanted);
-        memcpy(s->path, with_link, sizeof with_link);
-    }
-    if (s->link ? st_open_link(&s->f, s->path, err, sizeof err)
-                : st_open(&s->f, s->path, err, sizeof err))
-        return pp_fail(PP_ERR_IO, "%s", err);
-    return PP_OK;
+    char err[ST_ERR];
+    s->link = params_stage_file(s->path, s->folder, s->stage);
+    if (s->link < 0)
+        return pp_fail(PP_ERR_IO,
+                       "%s/stage%d.safetensors: %s: give '%s' values with --init, --params or "
+                       "--resume",
+                       s->folder, s->stage, strerror(errno), wanted);
+    return io_failed((s->link ? st_open_link : st_open)(&s->f, s->path, err, sizeof err), err);
 }
 
-static void transpose(char *to, const char *from, int64_t rows, int64_t columns, int64_t size)
-{
-    for (int64_t i = 0; i < rows; i++)
-        for (int64_t j = 0; j < columns; j++)
-            memcpy(to + (i * columns + j) * size, from + (j * rows + i) * size, (size_t)size);
-}
-
-static PpStatus read_all(int fd, int64_t from, int64_t bytes, char *to)
-{
-    int64_t at = 0;
-    while (at < bytes) {
-        ssize_t n = pread(fd, to + at, (size_t)(bytes - at), from + at);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n <= 0)
-            return PP_ERR_IO;
-        at += n;
-    }
-    return PP_OK;
-}
-
-/* The part of a tensor that begins at byte `from` of the file. */
-static PpStatus read_part(const char *path, const char *name, int64_t from, const Box *part,
-                          char *to)
+/* The bytes of a tensor that begins at byte `from` of the file, mapped */
+static PpStatus map_tensor(FileMap **m, const char *path, const char *name, int64_t from,
+                           int64_t bytes)
 {
     char why[FILE_WHY];
-    int fd = file_open(path, why);
-    PpStatus s = PP_OK;
-    if (fd < 0)
-        return pp_fail(PP_ERR_IO, "%s, which holds '%s': %s", path, name, why);
-    for (int64_t i = 0, n, at; i < part->bytes && s == PP_OK; i += n) {
-        n = box_run(part, i, &at);
-        s = read_all(fd, from + at, n, to + i);
-    }
-    close(fd);
-    return s == PP_OK ? s : pp_fail(s, "%s, which holds '%s': cut short", path, name);
+    *m = file_map(path, why);
+    if (*m && from <= (int64_t)(*m)->bytes && bytes <= (int64_t)(*m)->bytes - from)
+        return PP_OK;
+    if (*m)
+        strcpy(why, "cut short");
+    file_unmap(*m);
+    return pp_fail(PP_ERR_IO, "%s, which holds '%s': %s", path, name, why);
 }
 
-/* The part of a matrix where its transpose is stored, runs of rows being runs within each row
- * there, and rows of the part. */
-static Box where_transposed(const Box *part, const StTensor *t, int64_t *rows)
+/* A part of a matrix of which the transpose is stored */
+static void copy_transposed(const StTensor *t, const Box *part, char *to, const char *from)
 {
-    int64_t row = t->dim[1] * st_dtype_size(t->dtype);
-    int of_rows = part->from % row == 0 && part->size % row == 0;
-    Box x = *part;
-    *rows = of_rows ? part->bytes / row : t->dim[0];
-    if (part->size == part->period)
-        return x;
-    int64_t *const each[] = {&x.period, &x.from, &x.size};
-    for (int i = 0; i < 3; i++)
-        *each[i] = of_rows ? *each[i] / t->dim[1] : *each[i] * t->dim[0];
-    return x;
+    const int64_t size = st_dtype_size(t->dtype), rows = t->dim[0], columns = t->dim[1];
+    for (int64_t i = 0, n, at; i < part->bytes; i += n) {
+        n = box_run(part, i, &at);
+        for (int64_t k = 0, e; k < n && at >= 0; k += size) {
+            e = (at + k) / size;
+            memcpy(to + i + k, from + (e % columns * rows + e / columns) * size, (size_t)size);
+        }
+    }
 }
 
-/* Bytes of a linked tensor, straight into their place, or through a copy where it is stored
- * transposed. */
 static PpStatus read_linked(const Source *s, const StTensor *t, const Box *part, char *to)
 {
-    char path[2 * PATH_MAX];
-    const char *slash = strrchr(s->path, '/');
-    if (t->file[0] == '/')
-        snprintf(path, sizeof path, "%s", t->file);
-    else
-        snprintf(path, sizeof path, "%.*s/%s", slash ? (int)(slash - s->path) : 1,
-                 slash ? s->path : ".", t->file);
-    if (!t->transposed || !part->bytes)
-        return read_part(path, t->name, t->offset, part, to);
-    int64_t rows, size = st_dtype_size(t->dtype);
-    Box stored = where_transposed(part, t, &rows);
-    char *turned;
+    FileMap *m;
     POOL(room);
-    TRY(pp_take(&room, &turned, part->bytes, 1));
-    TRY(read_part(path, t->name, t->offset, &stored, turned));
-    transpose(to, turned, rows, part->bytes / rows / size, size);
-    return PP_OK;
+    const Box all = box_whole(t->bytes);
+    const char *path = st_linked(&room, &s->f, t);
+    if (!path)
+        return pp_no_memory();
+    TRY(map_tensor(&m, path, t->name, t->offset, t->bytes));
+    if (t->transposed)
+        copy_transposed(t, part, to, m->at + t->offset);
+    else
+        box_copy(part, to, &all, m->at + t->offset);
+    return close_map(m);
 }
 
 /* Of the folder params beside the program */
 static PpStatus read_constant(const char *own, const PpConst *c, char *to)
 {
-    char path[PATH_MAX + 16], text[SHA256_TEXT];
-    unsigned char digest[SHA256_BYTES];
+    char path[PATH_MAX + 16];
+    FileMap *m;
     snprintf(path, sizeof path, "%s/constants.bin", own);
-    const Box all = box_whole(c->t.bytes);
-    TRY(read_part(path, c->t.name, c->at, &all, to));
-    sha256_of(to, (size_t)c->t.bytes, digest);
-    sha256_text(digest, text);
-    return strcmp(text, c->sha256)
-               ? pp_fail(PP_ERR_MODEL, "%s: damaged: '%s' is not what ppsplit wrote", path,
-                         c->t.name)
-               : PP_OK;
+    TRY(map_tensor(&m, path, c->t.name, c->at, c->t.bytes));
+    memcpy(to, m->at + c->at, (size_t)c->t.bytes);
+    TRY(close_map(m));
+    return sha256_is(to, (size_t)c->t.bytes, c->sha256)
+               ? PP_OK
+               : pp_fail(PP_ERR_MODEL, "%s: damaged: '%s' is not what ppsplit wrote", path,
+                         c->t.name);
 }
 
 static PpStatus another(const char *path, const char *name)
@@ -196,17 +174,15 @@ static int widens(int from, int to)
 }
 
 /* The part of a tensor of a narrower type */
-static PpStatus load_widened(const StTensor *t, const Wanted *w, char *to)
+static void copy_widened(const StTensor *t, const Wanted *w, char *to)
 {
-    int64_t size = st_dtype_size(w->like->t.dtype), n = t->bytes / st_dtype_size(t->dtype);
-    char *wide;
-    POOL(room);
-    TRY(pp_take(&room, &wide, n, (size_t)size));
-    for (int64_t i = 0; i < n; i++)
-        number_put(wide, i, w->like->t.dtype, number_at(t->data, i, t->dtype));
-    const Box all = box_whole(n * size);
-    box_copy(&w->part, to, &all, wide);
-    return PP_OK;
+    const int dtype = w->like->t.dtype;
+    const int64_t size = st_dtype_size(dtype);
+    for (int64_t i = 0, n, at; i < w->part.bytes; i += n) {
+        n = box_run(&w->part, i, &at);
+        for (int64_t k = 0; k < n && at >= 0; k += size)
+            number_put(to + i + k, 0, dtype, number_at(t->data, (at + k) / size, t->dtype));
+    }
 }
 
 static PpStatus load_indexed(Index *x, const Wanted *w, char *to)
@@ -221,8 +197,11 @@ static PpStatus load_indexed(Index *x, const Wanted *w, char *to)
                                                            : PP_OK;
 }
 
-static PpStatus load_dense(Source *s, const Wanted *w, char *to)
+/* Gaps, which the whole's end leaves in a part, are zeros. */
+static PpStatus load(Source *s, const Wanted *w, char *to)
 {
+    if (w->part.gap)
+        memset(to, 0, (size_t)w->part.bytes);
     if (w->constant)
         return read_constant(s->own, w->constant, to);
     if (w->init) {
@@ -237,8 +216,10 @@ static PpStatus load_dense(Source *s, const Wanted *w, char *to)
         s->shards ? tensors_find(s->shards, w->name, NULL) : st_find(&s->f, w->name);
     if (!t)
         return pp_fail(PP_ERR_MODEL, "%s: no tensor '%s'", s->path, w->name);
-    if (s->shards && widens(t->dtype, w->like->t.dtype) && same_shape(w, t->rank, t->dim))
-        return load_widened(t, w, to);
+    if (s->shards && widens(t->dtype, w->like->t.dtype) && same_shape(w, t->rank, t->dim)) {
+        copy_widened(t, w, to);
+        return PP_OK;
+    }
     if (!same_tensor(w, t->dtype, t->rank, t->dim) || (t->transposed && t->rank != 2))
         return another(s->path, w->name);
     if (s->link)
@@ -248,34 +229,16 @@ static PpStatus load_dense(Source *s, const Wanted *w, char *to)
     return PP_OK;
 }
 
-/* Zeros in the gaps of a part that the whole's end leaves. */
-static PpStatus load(Source *s, const Wanted *w, char *to)
-{
-    if (!w->part.gap)
-        return load_dense(s, w, to);
-    Wanted dense = *w;
-    dense.part = box_dense(&w->part);
-    char *there;
-    POOL(room);
-    TRY(pp_take(&room, &there, dense.part.bytes, 1));
-    TRY(load_dense(s, &dense, there));
-    memset(to, 0, (size_t)w->part.bytes);
-    box_copy(&w->part, to, &dense.part, there);
-    return PP_OK;
-}
-
 int64_t params_lowest(const void *p, int dtype, int64_t bytes)
 {
     int64_t n = 0;
-    for (int64_t i = 0; dtype == PP_F32 && i < bytes / 4; i++)
-        n += ((const float *)p)[i] == -(float)INFINITY;
-    for (int64_t i = 0; dtype == PP_F64 && i < bytes / 8; i++)
-        n += ((const double *)p)[i] == -(double)INFINITY;
+    for (int64_t i = 0; i < bytes / st_dtype_size(dtype); i++)
+        n += number_at(p, i, dtype) == -(double)INFINITY;
     return n;
 }
 
-/* A tensor to its place, through the host where that is on a device; lowest: as params_lowest()
- * counts, or NULL. */
+/* A tensor to its place, through the host where that is on a device; lowest: to which is added what
+ * params_lowest() counts, or NULL. */
 static PpStatus place(HostCopy *h, Source *s, Wanted w, char *to, int64_t *lowest)
 {
     TRY(signals_heed());
@@ -283,7 +246,7 @@ static PpStatus place(HostCopy *h, Source *s, Wanted w, char *to, int64_t *lowes
     if (!h->room) {
         PpStatus loaded = load(s, &w, to);
         if (lowest && loaded == PP_OK)
-            *lowest = params_lowest(to, w.like->t.dtype, bytes);
+            *lowest += params_lowest(to, w.like->t.dtype, bytes);
         return loaded;
     }
     char *here;
@@ -291,26 +254,16 @@ static PpStatus place(HostCopy *h, Source *s, Wanted w, char *to, int64_t *lowes
     TRY(pp_take(&room, &here, bytes, 1));
     TRY(load(s, &w, here));
     if (lowest)
-        *lowest = params_lowest(here, w.like->t.dtype, bytes);
+        *lowest += params_lowest(here, w.like->t.dtype, bytes);
     host_upload(h, to, here, bytes);
     return PP_OK;
 }
 
-/* --zero 3: what this replica keeps of a parameter, which is read whole. */
-static PpStatus place_pieces(HostCopy *h, Source *s, const Wanted *w, const Plan *plan,
-                             RankParam *q)
+static Wanted piece_of(Wanted w, const Piece *piece)
 {
-    TRY(signals_heed());
-    char *whole;
-    POOL(room);
-    TRY(pp_take(&room, &whole, w->part.bytes, 1));
-    TRY(load(s, w, whole));
-    for (int i = q->piece; i < q->piece + q->n_piece; i++) {
-        const Piece *piece = &plan->pieces.at[i];
-        q->lowest += params_lowest(whole + piece->first, w->like->t.dtype, piece->bytes);
-        host_upload(h, piece->value, whole + piece->first, piece->bytes);
-    }
-    return PP_OK;
+    w.part.first += piece->first;
+    w.part.bytes = piece->bytes;
+    return w;
 }
 
 /* Of a state, as a checkpoint calls it, or for PyTorch: exp_avg.NAME, where a module's own names
@@ -332,13 +285,12 @@ static PpStatus load_states(HostCopy *h, Source *s, Wanted w, const Piece *piece
                             const Optimizer *optimizer)
 {
     char name[4096];
-    Box part = w.part;
-    part.first += piece->first;
-    part.bytes = piece->bytes;
+    w = piece_of(w, piece);
     for (int j = 0; j < optimizer->states; j++) {
         if (state_name(s, optimizer->state[j], w.name, name, sizeof name) >= (int)sizeof name)
             return pp_fail(PP_ERR_IO, "parameter name too long for a checkpoint");
-        TRY(place(h, s, (Wanted){name, w.like, part, NULL, NULL}, piece->state[j], NULL));
+        const Wanted state = {.name = name, .like = w.like, .part = w.part};
+        TRY(place(h, s, state, piece->state[j], NULL));
     }
     return PP_OK;
 }
@@ -368,10 +320,16 @@ static PpStatus load_params(HostCopy *h, const Plan *plan, const StagePlan *rs, 
         const char *name = param_name(plan->model, p, plan->ask.member);
         TRY(init_of(from->options, plan->model, p, name, &init));
         const Wanted w = {name, p, part, NULL, from->states || !init.given ? NULL : &init};
-        TRY(q->value ? place(h, s, w, q->value, &q->lowest) : place_pieces(h, s, &w, plan, q));
-        Source *states = from->states ? s : from->torch.n ? &torch : NULL;
-        for (int i = q->piece; i < q->piece + q->n_piece && states && q->update; i++)
-            TRY(load_states(h, states, w, &plan->pieces.at[i], from->optimizer));
+        Source *states = !q->update ? NULL : from->states ? s : from->torch.n ? &torch : NULL;
+        if (q->value)
+            TRY(place(h, s, w, q->value, &q->lowest));
+        for (int i = q->piece; i < q->piece + q->n_piece; i++) {
+            const Piece *piece = &plan->pieces.at[i];
+            if (!q->value)
+                TRY(place(h, s, piece_of(w, piece), piece->value, &q->lowest));
+            if (states)
+                TRY(load_states(h, states, w, piece, from->optimizer));
+        }
     }
     return PP_OK;
 }
@@ -409,7 +367,7 @@ static PpStatus load_stage(HostCopy *h, const Plan *plan, const StagePlan *rs, c
 static PpStatus open_files(TensorFiles *s, const char *files)
 {
     char err[ST_ERR];
-    return tensors_open(s, files, err, sizeof err) ? pp_fail(PP_ERR_IO, "%s", err) : PP_OK;
+    return io_failed(tensors_open(s, files, err, sizeof err), err);
 }
 
 static PpStatus close_files(TensorFiles *s)
@@ -417,7 +375,7 @@ static PpStatus close_files(TensorFiles *s)
     char err[ST_ERR];
     int bad = tensors_whole(s, err, sizeof err);
     tensors_close(s);
-    return bad ? pp_fail(PP_ERR_IO, "%s", err) : PP_OK;
+    return io_failed(bad, err);
 }
 
 int params_is_file(const char *given)

@@ -58,3 +58,16 @@ Box param_box(const PpPlan *model, const PpParam *p, int member)
         b.first = p->t.bytes / p->t.dim[p->outer.dim] * param_outer(model, p, member);
     return b;
 }
+
+int param_next(const PpPlan *model, ParamName *i)
+{
+    for (; i->stage < model->n_stage; i->stage++, i->param = 0)
+        for (; i->param < model->stage[i->stage]->n_param; i->param++, i->nth = 0) {
+            i->p = &model->stage[i->stage]->param[i->param];
+            if (i->nth == param_names(i->p))
+                continue;
+            i->name = param_nth(i->p, i->nth++);
+            return 1;
+        }
+    return 0;
+}

@@ -19,9 +19,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static PpStatus failed(const char *path)
+PpStatus checkpoint_failed(const Options *o, int64_t step, const char *why)
 {
-    return pp_fail(PP_ERR_IO, "--checkpoint %s: %s", path, strerror(errno));
+    return pp_fail(PP_ERR_IO, "--checkpoint %s: step_%" PRId64 ": %s", o->save.checkpoint, step,
+                   why);
 }
 
 PpStatus checkpoint_folder(char *path, size_t n, const Options *o, int64_t step, const char *end)
@@ -45,7 +46,7 @@ static PpStatus remove_checkpoint(const Options *o, int64_t step)
         return PP_OK;
     folder_clear(old);
     if (rename(path, old))
-        return failed(path);
+        return checkpoint_failed(o, step, strerror(errno));
     folder_clear(old);
     return PP_OK;
 }
@@ -65,10 +66,28 @@ static void remove_unfinished(const char *folder)
         closedir(d);
 }
 
+void checkpoint_unfinished(const Options *o, const char *noted)
+{
+    int n;
+    int64_t *step = index_steps(o->save.checkpoint, 1, &n);
+    char path[PATH_MAX];
+    for (int i = 0; step && i < n; i++) {
+        if (checkpoint_folder(path, sizeof path, o, step[i], "") != PP_OK || index_there(path))
+            continue;
+        const size_t length = strlen(path);
+        if (strncmp(noted, path, length) != 0 || noted[length] != ':')
+            fprintf(stderr,
+                    "pipeline: warning: %s: without index.json, so it is no checkpoint, and "
+                    "nothing removes it\n",
+                    path);
+    }
+    free(step);
+}
+
 static PpStatus keep_newest(const Options *o)
 {
     int n;
-    int64_t *step = o->save.keep ? index_steps(o->save.checkpoint, &n) : NULL;
+    int64_t *step = o->save.keep ? index_steps(o->save.checkpoint, 0, &n) : NULL;
     PpStatus s = PP_OK;
     for (int i = 0; step && i + o->save.keep < n && s == PP_OK; i++)
         s = remove_checkpoint(o, step[i]);
@@ -84,15 +103,36 @@ PpStatus checkpoint_prepare(const Options *o, int64_t step)
     TRY(folder_make(o->save.checkpoint));
     remove_unfinished(o->save.checkpoint);
     return mkdir(path, 0777) && (errno != EEXIST || lstat(path, &sb) || !S_ISDIR(sb.st_mode))
-               ? failed(path)
+               ? checkpoint_failed(o, step, strerror(errno))
                : PP_OK;
 }
 
 /* ---- the index ---- */
 
+const PpParam *record_param(const PpPlan *model, const Record *r)
+{
+    return &model->stage[r->stage]->param[r->param];
+}
+
+const char *record_name(Pool *p, const PpPlan *model, const Options *o, const Record *r)
+{
+    const char *name = param_name(model, record_param(model, r), r->member);
+    return r->state < 0 ? name
+                        : pool_print(p, "optimizer/%s/%s",
+                                     optimizers[o->train.optimizer].state[r->state], name);
+}
+
+void record_file(const Record *r, char *to, size_t n)
+{
+    snprintf(to, n, "rank%d.safetensors", r->rank);
+}
+
+/* A part of a tensor, or a piece of one */
 typedef struct {
-    Record r;
-    const char *name, *head, *piece;
+    const char *name;
+    const Record *r;
+    const PpParam *p;
+    int64_t at; /* where the part begins along the axis that is divided */
 } Entry;
 
 static int compare(int64_t x, int64_t y) { return (x > y) - (x < y); }
@@ -102,163 +142,200 @@ static int by_name(const void *a, const void *b)
 {
     const Entry *x = a, *y = b;
     int c = strcmp(x->name, y->name);
-    c = c ? c : compare(x->r.at, y->r.at);
-    return c ? c : compare(x->r.first, y->r.first);
+    c = c ? c : compare(x->at, y->at);
+    return c ? c : compare(x->r->first, y->r->first);
+}
+
+static int part_of(const PpPlan *model, const Entry *e)
+{
+    return plan_own_part(model, e->p, e->r->member);
 }
 
 static PpStatus entries(const Publication *p, Pool *pool, Entry **list, int *n)
 {
-    for (const char *at = p->record; at < p->record + p->bytes;) {
-        Entry e = {.name = at + sizeof e.r};
-        memcpy(&e.r, at, sizeof e.r);
-        e.head = e.name + strlen(e.name) + 1;
-        e.piece = e.head + strlen(e.head) + 1;
-        at = e.piece + strlen(e.piece) + 1;
+    for (const Record *r = p->record; r < p->record + p->n; r++) {
+        if (r->param < 0)
+            continue;
+        Entry e = {record_name(pool, p->model, p->opt, r), r, record_param(p->model, r), 0};
+        if (!e.name)
+            return pp_no_memory();
+        if (param_divided(e.p))
+            e.at = param_from(e.p, part_of(p->model, &e));
         TRY(pp_add(pool, list, n, &e, sizeof e));
     }
+    if (*n)
+        qsort(*list, (size_t)*n, sizeof **list, by_name);
     return PP_OK;
 }
 
-/* A line of its own for the next member of an object. */
-static void put_key(FILE *f, const char **comma, const char *key)
+/* The dimensions in which the parts of a tensor are boxes, and that along which it is divided;
+ * those of the tensor, or where the axis has several runs what lies before it, a run, what lies
+ * behind. */
+static int view_of(const PpParam *p, int64_t dim[PP_MAX_RANK], int *axis)
 {
-    fprintf(f, "%s\n    ", *comma);
-    json_write_string(f, key);
-    fputs(": ", f);
-    *comma = ",";
+    int64_t outer = p->groups, inner = 1;
+    param_shape(p, dim);
+    *axis = p->axis;
+    if (p->groups <= 1)
+        return p->t.rank;
+    for (int i = 0; i < p->t.rank; i++)
+        *(i < p->axis ? &outer : &inner) *= i == p->axis ? 1 : dim[i];
+    dim[1] = dim[p->axis] / p->groups;
+    dim[0] = outer;
+    dim[2] = inner;
+    *axis = 1;
+    return 3;
 }
 
-static void put_text(FILE *f, const char **comma, const char *key, const char *text)
+static void begin_tensor(JsonOut *o, const Entry *e)
 {
-    put_key(f, comma, key);
-    json_write_string(f, text);
+    int64_t dim[PP_MAX_RANK];
+    int axis, divided = param_divided(e->p) && e->p->groups > 1;
+    json_begin(o, e->name, '{');
+    json_put_text(o, "dtype", st_dtype_name(e->p->t.dtype));
+    param_shape(e->p, dim);
+    json_put_integers(o, "shape", dim, e->p->t.rank);
+    if (divided)
+        json_put_integers(o, "view", dim, view_of(e->p, dim, &axis));
+    json_begin(o, "pieces", '[');
 }
 
-static void put_files(FILE *f, const Entry *e, int n)
+static void put_piece(JsonOut *o, const PpPlan *model, const Entry *e)
 {
-    const char *comma = "";
-    fputs(",\n  \"files\": {", f);
-    for (int i = 0; i < n; i++)
-        if (e[i].r.at < 0) {
-            put_key(f, &comma, e[i].name);
-            fputs(e[i].head, f);
-        }
-    fputs("\n  }", f);
-}
-
-static void put_tensors(FILE *f, const Entry *e, int n)
-{
-    fputs(",\n  \"tensors\": {", f);
-    const char *comma = "", *name = NULL;
-    for (int i = 0; i < n; i++) {
-        if (e[i].r.at < 0)
-            continue;
-        const int another = !name || strcmp(name, e[i].name) != 0;
-        if (another) {
-            fputs(name ? "]}" : "", f);
-            put_key(f, &comma, name = e[i].name);
-            fprintf(f, "{%s\"pieces\": [", e[i].head);
-        }
-        fprintf(f, "%s%s", another ? "" : ", ", e[i].piece);
+    char file[40];
+    int64_t start[PP_MAX_RANK] = {0}, size[PP_MAX_RANK];
+    int axis, rank;
+    record_file(e->r, file, sizeof file);
+    json_begin(o, NULL, '{');
+    json_put_text(o, "file", file);
+    json_put(o, "offset", "%" PRId64, e->r->offset);
+    json_put(o, "bytes", "%" PRId64, e->r->bytes);
+    if (param_divided(e->p)) {
+        rank = view_of(e->p, size, &axis);
+        start[axis] = e->at;
+        size[axis] = param_many(e->p, part_of(model, e));
+        json_put_integers(o, "start", start, rank);
+        json_put_integers(o, "size", size, rank);
     }
-    fputs(name ? "]}\n  }" : "\n  }", f);
+    json_put_text(o, "sha256", e->r->sha256);
+    json_end(o, "}");
 }
 
-/* Of the run, and of ppsplit's as "made.NAME". */
-static PpStatus put_options(FILE *f, const PpPlan *model, const Options *o)
-{
-    NumberOption n;
-    const char *comma = "";
-    POOL(pool);
-    fputs(",\n  \"options\": {", f);
-    for (int i = 0; options_next_number(o, &i, &n, &pool);) {
-        if (!n.value)
-            return pp_no_memory();
-        put_text(f, &comma, n.name, n.value);
-    }
-    for (int i = 0; i < model->program.n_made; i++) {
-        char made[80];
-        snprintf(made, sizeof made, "made.%s", model->program.made[i].option);
-        put_text(f, &comma, made, model->program.made[i].value);
-    }
-    fputs("\n  }", f);
-    return PP_OK;
-}
-
-/* Of the files that the run is trained on. */
-static void put_data(FILE *f, const Data *d)
-{
-    const char *comma = "";
-    char key[1000], digest[SHA256_TEXT];
-    fputs(",\n  \"data\": {", f);
-    for (int i = 0; i < d->model->n_input; i++)
-        for (int k = 0; data_digest_key(d, i, k, key, sizeof key); k++)
-            put_text(f, &comma, key, d->input[i].file[k].sha256);
-    for (int v = 0; v < d->model->n_length; v++) {
-        lengths_digest(d, v, key, sizeof key, digest);
-        put_text(f, &comma, key, digest);
-    }
-    fputs("\n  }", f);
-}
-
-static PpStatus put_index(FILE *f, const Publication *p)
+static PpStatus put_tensors(JsonOut *o, const Publication *p)
 {
     int n = 0;
     Entry *e = NULL;
     POOL(room);
     TRY(entries(p, &room, &e, &n));
-    fputs("{\n  \"format\": \"ppsplit checkpoint 2\",\n  \"model\": ", f);
-    json_write_string(f, p->model->model);
-    fprintf(f, ",\n  \"model_hash\": \"%016" PRIx64 "\",\n  \"step\": %" PRId64 ",\n  \"state\": {",
-            p->model->program.model_hash, p->moment.step);
-    const char *comma = "";
+    json_begin(o, "tensors", '{');
+    for (int i = 0; i < n; i++) {
+        if (!i || strcmp(e[i - 1].name, e[i].name) != 0)
+            begin_tensor(o, &e[i]);
+        put_piece(o, p->model, &e[i]);
+        if (i + 1 == n || strcmp(e[i + 1].name, e[i].name) != 0)
+            json_end(o, "]}");
+    }
+    json_end(o, "}");
+    return PP_OK;
+}
+
+static void put_files(JsonOut *o, const Publication *p)
+{
+    char name[40];
+    json_begin(o, "files", '{');
+    for (const Record *r = p->record; r < p->record + p->n; r++) {
+        if (r->param >= 0)
+            continue;
+        record_file(r, name, sizeof name);
+        json_begin(o, name, '{');
+        json_put(o, "bytes", "%" PRId64, r->bytes);
+        json_put(o, "header", "%" PRId64, r->offset);
+        json_put_text(o, "sha256", r->sha256);
+        json_end(o, "}");
+    }
+    json_end(o, "}");
+}
+
+/* Of the run, and of ppsplit's as "made.NAME". */
+static PpStatus put_options(JsonOut *j, const PpPlan *model, const Options *o)
+{
+    json_begin(j, "options", '{');
+    TRY(options_put_numbers(o, j));
+    for (int i = 0; i < model->program.n_made; i++) {
+        char made[80];
+        snprintf(made, sizeof made, "made.%s", model->program.made[i].option);
+        json_put_text(j, made, model->program.made[i].value);
+    }
+    json_end(j, "}");
+    return PP_OK;
+}
+
+/* Of the files that the run is trained on. */
+static void put_data(JsonOut *o, const Data *d)
+{
+    char key[1000], digest[SHA256_TEXT];
+    json_begin(o, "data", '{');
+    for (int i = 0; i < d->model->n_input; i++)
+        for (int k = 0; data_digest_key(d, i, k, key, sizeof key); k++)
+            json_put_text(o, key, d->input[i].file[k].sha256);
+    for (int v = 0; v < d->model->n_length; v++) {
+        lengths_digest(d, v, key, sizeof key, digest);
+        json_put_text(o, key, digest);
+    }
+    json_end(o, "}");
+}
+
+/* All but its checksum and its end */
+static PpStatus put_index(FILE *f, const Publication *p)
+{
+    JsonOut o = {.f = f, .lines = 2};
+    json_begin(&o, NULL, '{');
+    json_put_text(&o, "format", "ppsplit checkpoint 2");
+    json_put_text(&o, "model", p->model->model);
+    json_put(&o, "model_hash", "\"%016" PRIx64 "\"", p->model->program.model_hash);
+    json_put(&o, "step", "%" PRId64, p->moment.step);
+    json_begin(&o, "state", '{');
     for (int i = 0; i < p->moment.n; i++)
-        put_text(f, &comma, p->moment.fact[i].key, p->moment.fact[i].value);
-    fputs("\n  }", f);
-    PpStatus s = put_options(f, p->model, p->opt);
-    put_data(f, p->data);
-    put_files(f, e, n);
-    if (n)
-        qsort(e, (size_t)n, sizeof *e, by_name);
-    put_tensors(f, e, n);
-    return s;
+        json_put_text(&o, p->moment.fact[i].key, p->moment.fact[i].value);
+    json_end(&o, "}");
+    TRY(put_options(&o, p->model, p->opt));
+    put_data(&o, p->data);
+    put_files(&o, p);
+    return put_tensors(&o, p);
 }
 
 static PpStatus write_index(const Publication *p, const char *folder)
 {
     char path[PATH_MAX + 16], sha[SHA256_TEXT];
-    unsigned char digest[SHA256_BYTES];
     Memory text;
+    FileWhole out;
     snprintf(path, sizeof path, "%s/index.json", folder);
     FILE *m = memory_open(&text);
     PpStatus s = m ? put_index(m, p) : pp_no_memory();
     if (memory_close(m, &text) && s == PP_OK)
         s = pp_no_memory();
-    FILE *f = s == PP_OK ? file_new(path) : NULL;
-    if (f) {
-        sha256_of(text.at, text.n, digest);
-        sha256_text(digest, sha);
-        fwrite(text.at, 1, text.n, f);
-        fprintf(f, ",\n  \"index_sha256\": \"%s\"\n}\n", sha);
+    if (s == PP_OK && file_begin(&out, path)) {
+        sha256_of(text.at, text.n, sha);
+        fwrite(text.at, 1, text.n, out.f);
+        fprintf(out.f, ",\n  \"index_sha256\": \"%s\"\n}\n", sha);
     }
-    int bad = s == PP_OK && (!f || fflush(f) || fsync(fileno(f)));
-    if (f)
-        bad |= fclose(f) != 0;
     free(text.at);
-    return s != PP_OK ? s : bad ? failed(path) : PP_OK;
+    TRY(s);
+    return !out.f || file_end(&out) ? checkpoint_failed(p->opt, p->moment.step, out.why) : PP_OK;
 }
 
 PpStatus checkpoint_publish(const Publication *p)
 {
+    const Options *o = p->opt;
+    const int64_t step = p->moment.step;
     char tmp[PATH_MAX], final[PATH_MAX];
-    TRY(checkpoint_folder(tmp, sizeof tmp, p->opt, p->moment.step, ".tmp"));
-    TRY(checkpoint_folder(final, sizeof final, p->opt, p->moment.step, ""));
+    TRY(checkpoint_folder(tmp, sizeof tmp, o, step, ".tmp"));
+    TRY(checkpoint_folder(final, sizeof final, o, step, ""));
     TRY(write_index(p, tmp));
-    TRY(folder_sync(tmp));
-    TRY(remove_checkpoint(
-        p->opt, p->moment.step)); /* a damaged one: a whole one would have been resumed from */
-    if (rename(tmp, final))
-        return failed(final);
-    TRY(folder_sync(p->opt->save.checkpoint));
-    return keep_newest(p->opt);
+    if (folder_sync(tmp))
+        return checkpoint_failed(o, step, strerror(errno));
+    TRY(remove_checkpoint(o, step)); /* a damaged one: a whole one would have been resumed from */
+    if (rename(tmp, final) || folder_sync(o->save.checkpoint))
+        return checkpoint_failed(o, step, strerror(errno));
+    return keep_newest(o);
 }

@@ -9,10 +9,21 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <limits.h>
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+PpStatus resume_refuse(const Index *x, const char *fmt, ...)
+{
+    char why[8000];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(why, sizeof why, fmt, ap);
+    va_end(ap);
+    return pp_fail(PP_ERR_MODEL, "--resume %s: %s", x->path, why);
+}
 
 /* ---- the model ---- */
 
@@ -25,11 +36,9 @@ static void tensor_text(char *to, size_t n, int dtype, int rank, const int64_t *
 
 static int is_parameter(const PpPlan *p, const char *name)
 {
-    for (int s = 0; s < p->n_stage; s++)
-        for (int k = 0; k < p->stage[s]->n_param; k++)
-            for (int i = 0; i < param_names(&p->stage[s]->param[k]); i++)
-                if (!strcmp(param_nth(&p->stage[s]->param[k], i), name))
-                    return 1;
+    for (ParamName i = {0}; param_next(p, &i);)
+        if (!strcmp(i.name, name))
+            return 1;
     return 0;
 }
 
@@ -39,56 +48,45 @@ static PpStatus same_parameter(const Index *x, const PpParam *p, const char *nam
     int64_t dim[PP_MAX_RANK];
     const IndexTensor *c = index_find(x, name);
     if (!c)
-        return pp_fail(PP_ERR_MODEL,
-                       "--resume %s: checkpoint of another model: it has no parameter '%s'",
-                       x->path, name);
+        return resume_refuse(x, "checkpoint of another model: it has no parameter '%s'", name);
     param_shape(p, dim);
     tensor_text(want, sizeof want, p->t.dtype, p->t.rank, dim);
     tensor_text(have, sizeof have, c->dtype, c->rank, c->dim);
     if (strcmp(want, have) != 0)
-        return pp_fail(
-            PP_ERR_MODEL,
-            "--resume %s: checkpoint of another model: its parameter '%s' is %s, here %s", x->path,
-            name, have, want);
+        return resume_refuse(x, "checkpoint of another model: its parameter '%s' is %s, here %s",
+                             name, have, want);
     return PP_OK;
 }
 
 /* The first difference between its parameters and the program's. */
 static PpStatus same_model(const Index *x, const PpPlan *p)
 {
-    for (int s = 0; s < p->n_stage; s++)
-        for (int k = 0; k < p->stage[s]->n_param; k++)
-            for (int i = 0; i < param_names(&p->stage[s]->param[k]); i++)
-                TRY(same_parameter(x, &p->stage[s]->param[k],
-                                   param_nth(&p->stage[s]->param[k], i)));
+    for (ParamName i = {0}; param_next(p, &i);)
+        TRY(same_parameter(x, i.p, i.name));
     for (int i = 0; i < x->n_tensor; i++)
         if (strncmp(x->tensor[i].name, "optimizer/", 10) != 0 &&
             !is_parameter(p, x->tensor[i].name))
-            return pp_fail(
-                PP_ERR_MODEL,
-                "--resume %s: checkpoint of another model: its parameter '%s' is not one here",
-                x->path, x->tensor[i].name);
+            return resume_refuse(x,
+                                 "checkpoint of another model: its parameter '%s' is not one here",
+                                 x->tensor[i].name);
     if (x->model_hash != p->program.model_hash)
-        return pp_fail(
-            PP_ERR_MODEL,
-            "--resume %s: checkpoint of another model: the parameters are alike, but it was made "
+        return resume_refuse(
+            x,
+            "checkpoint of another model: the parameters are alike, but it was made "
             "from another '%s' than '%s'; use --params to start a new run with its parameters",
-            x->path, x->model, p->model);
+            x->model, p->model);
     return PP_OK;
 }
 
 /* Nothing in the folder: x->path is NULL, and PP_OK. */
 static PpStatus open_newest(Index *x, const char *option, const char *folder, int64_t below)
 {
-    char err[INDEX_ERR], note[INDEX_ERR];
-    *x = (Index){0};
-    char *path = index_newest(folder, below, note, sizeof note);
-    if (!path)
-        return note[0] ? pp_fail(PP_ERR_MODEL, "%s %s", option, note) : PP_OK;
-    int bad = index_open(x, path, err, sizeof err);
-    free(path);
-    memcpy(x->note, note, sizeof note);
-    return bad ? pp_fail(PP_ERR_MODEL, "%s %s", option, err) : PP_OK;
+    char note[INDEX_ERR];
+    if (index_newest(x, folder, below, note, sizeof note))
+        memcpy(x->note, note, sizeof note);
+    else if (note[0])
+        return pp_fail(PP_ERR_MODEL, "%s %s", option, note);
+    return PP_OK;
 }
 
 PpStatus resume_open(Index *x, const PpPlan *model, const Options *o, int64_t below)
@@ -113,12 +111,8 @@ PpStatus params_open(Index *x, const Options *o, int64_t below)
     TRY(open_newest(x, "--params", o->save.params, below));
     if (x->path)
         return PP_OK;
-    for (int link = 0; link < 2; link++) {
-        snprintf(stage, sizeof stage, "%s/stage0.%s", o->save.params,
-                 link ? "link.json" : "safetensors");
-        if (!access(stage, F_OK))
-            return PP_OK;
-    }
+    if (params_stage_file(stage, o->save.params, 0) >= 0)
+        return PP_OK;
     return pp_fail(
         PP_ERR_IO,
         "--params %s: no parameters there: neither a checkpoint (index.json, or folders step_N), "
@@ -134,24 +128,23 @@ static PpStatus same_option(const Index *x, const NumberOption *n, const Options
     if (!was || n->given || !strcmp(was, n->value))
         return PP_OK;
     if (!strcmp(was, "yes"))
-        return pp_fail(PP_ERR_MODEL, "--resume %s: it was written with --%s: give it again",
-                       x->path, n->name);
+        return resume_refuse(x, "it was written with --%s: give it again", n->name);
     if (!strcmp(was, "none"))
-        return pp_fail(PP_ERR_MODEL,
-                       "--resume %s: it was written without --%s, which is %s here: give --%s %s "
-                       "to go on with that",
-                       x->path, n->name, n->value, n->name, n->value);
+        return resume_refuse(x,
+                             "it was written without --%s, which is %s here: give --%s %s "
+                             "to go on with that",
+                             n->name, n->value, n->name, n->value);
     if (optimizer && strcmp(n->name, "optimizer") != 0 &&
         strcmp(optimizer, optimizers[o->train.optimizer].name) != 0)
-        return pp_fail(PP_ERR_MODEL,
-                       "--resume %s: it was written with --optimizer %s and --%s %s, which is %s "
-                       "here, with --optimizer %s: give --%s, that one or another",
-                       x->path, optimizer, n->name, was, n->value,
-                       optimizers[o->train.optimizer].name, n->name);
-    return pp_fail(PP_ERR_MODEL,
-                   "--resume %s: it was written with --%s %s, which is %s here: give --%s, that "
-                   "one or another",
-                   x->path, n->name, was, n->value, n->name);
+        return resume_refuse(x,
+                             "it was written with --optimizer %s and --%s %s, which is %s "
+                             "here, with --optimizer %s: give --%s, that one or another",
+                             optimizer, n->name, was, n->value, optimizers[o->train.optimizer].name,
+                             n->name);
+    return resume_refuse(x,
+                         "it was written with --%s %s, which is %s here: give --%s, that "
+                         "one or another",
+                         n->name, was, n->value, n->name);
 }
 
 /* What ppsplit was told cannot be given again here: another value has to be accepted by name. */
@@ -165,10 +158,10 @@ static PpStatus same_program(const Index *x, const PpPlan *p, const Options *o)
         for (int k = 0; k < o->save.accept.n; k++)
             accepted |= !strcmp(o->save.accept.at[k], p->program.made[i].option);
         if (was && strcmp(was, is) != 0 && !accepted)
-            return pp_fail(PP_ERR_MODEL,
-                           "--resume %s: its program was made with --%s: %s, this one with: %s; "
-                           "make this one like it, or continue with --accept %s",
-                           x->path, p->program.made[i].option, was, is, p->program.made[i].option);
+            return resume_refuse(x,
+                                 "its program was made with --%s: %s, this one with: %s; "
+                                 "make this one like it, or continue with --accept %s",
+                                 p->program.made[i].option, was, is, p->program.made[i].option);
     }
     return PP_OK;
 }
@@ -191,16 +184,16 @@ PpStatus resume_groups(const Index *x, Options *o)
     text = text ? text : index_option(x, "dp");
     long n = text ? strtol(text, &end, 10) : 1;
     if (text && (end == text || *end || n < 1 || n > INT_MAX))
-        return pp_fail(PP_ERR_MODEL,
-                       "--resume %s: it was written with --groups %s, which is no "
-                       "number of groups",
-                       x->path, text);
+        return resume_refuse(x,
+                             "it was written with --groups %s, which is no "
+                             "number of groups",
+                             text);
     if (n % o->machine.dp)
-        return pp_fail(
-            PP_ERR_MODEL,
-            "--resume %s: its gradients are sums over %ld group%s of rows, which --dp %d cannot "
+        return resume_refuse(
+            x,
+            "its gradients are sums over %ld group%s of rows, which --dp %d cannot "
             "divide evenly: use another --dp, or --groups to continue with other sums",
-            x->path, n, n == 1 ? "" : "s", o->machine.dp);
+            n, n == 1 ? "" : "s", o->machine.dp);
     o->machine.groups = (int)n;
     return PP_OK;
 }
@@ -213,7 +206,7 @@ PpStatus resume_number(const Index *x, const char *key, int64_t *value)
     *value = text ? strtoll(text, &end, 10) : -1;
     return text && end != text && !*end && !errno && *value >= 0
                ? PP_OK
-               : pp_fail(PP_ERR_MODEL, "--resume %s: its state has no '%s'", x->path, key);
+               : resume_refuse(x, "its state has no '%s'", key);
 }
 
 PpStatus resume_real(const Index *x, const char *key, double *value)
@@ -223,7 +216,7 @@ PpStatus resume_real(const Index *x, const char *key, double *value)
     *value = text ? strtod(text, &end) : 0;
     return text && end != text && !*end && *value > 0
                ? PP_OK
-               : pp_fail(PP_ERR_MODEL, "--resume %s: its state has no '%s'", x->path, key);
+               : resume_refuse(x, "its state has no '%s'", key);
 }
 
 /* ---- where the run writes ---- */
@@ -233,7 +226,7 @@ PpStatus resume_place(const Index *x, const Options *o, int64_t below)
     int n;
     Index newest;
     char from[PATH_MAX] = "", err[INDEX_ERR];
-    int64_t *step = index_steps(o->save.checkpoint, &n), last = step && n ? step[n - 1] : -1;
+    int64_t *step = index_steps(o->save.checkpoint, 0, &n), last = step && n ? step[n - 1] : -1;
     free(step);
     if (last < 0)
         return PP_OK;
@@ -245,10 +238,7 @@ PpStatus resume_place(const Index *x, const Options *o, int64_t below)
                        " of another run: continue it with --resume %s, or name another folder",
                        o->save.checkpoint, last, o->save.checkpoint);
     /* Damaged ones may be newer: they are replaced */
-    char *path = index_newest(o->save.checkpoint, below, err, sizeof err);
-    int bad = !path || index_open(&newest, path, err, sizeof err);
-    free(path);
-    if (bad)
+    if (!index_newest(&newest, o->save.checkpoint, below, err, sizeof err))
         return PP_OK;
     last = newest.step;
     index_close(&newest);

@@ -30,8 +30,8 @@ static PpStatus raw_type(const Options *o, const char *name, int *dtype)
         const char *type = o->data.dtype_of.at[i].file;
         if (strcmp(o->data.dtype_of.at[i].name, name) != 0)
             continue;
-        *dtype = !strcmp(type, "u8")    ? DATA_U8
-                 : !strcmp(type, "u16") ? TOKEN_U16
+        *dtype = !strcmp(type, "u8")    ? NPY_U8
+                 : !strcmp(type, "u16") ? NPY_U16
                  : !strcmp(type, "i32") ? PP_I32
                  : !strcmp(type, "i64") ? PP_I64
                                         : 0;

@@ -45,8 +45,8 @@ PpStatus tokens_write(Data *d, const PpPlan *p, const Options *o)
     if (!o->data.tokens.n || !o->data.output.n)
         return pp_fail(PP_ERR_USAGE, "tokens: --tokens NAME=FILE says what is read, --output "
                                      "NAME=FILE.npy which rows are written where");
-    TRY(destinations_apart(o, NULL));
     TRY(data_open_tokens(d, p, o));
+    TRY(destinations_apart(o, NULL));
     TRY(data_check(d, 0, 1));
     for (int k = 0; k < o->data.output.n; k++) {
         int input;

@@ -32,9 +32,9 @@ PpStatus trace_open(Trace *t, Pool *pool, const Plan *plan, int64_t steps)
     t->places.n = plan->model->n_length;
     for (int v = 0; v < t->places.n; v++)
         t->places.name[v] = plan->model->length[v].name;
-    return t->places.n ? pp_take(pool, &t->length, (int64_t)t->steps * t->microbatches,
-                                 sizeof *t->length)
-                       : PP_OK;
+    return t->places.n
+               ? pp_take(pool, &t->length, (int64_t)t->steps * t->microbatches, sizeof *t->length)
+               : PP_OK;
 }
 
 /* What this rank's clock says later than rank 0's: of several questions to rank 0 the one that was
@@ -122,7 +122,7 @@ void trace_sums(const Trace *t, int64_t step, int stage, double begin, double en
 typedef struct {
     FILE *f;
     int rank, ranks, member, named[LINES]; /* member: of the rank */
-    const PpLength *length; /* of the microbatches of its step; NULL */
+    const PpLength *length;                /* of the microbatches of its step; NULL */
     SchedPlaces places;
 } Lines;
 
@@ -204,33 +204,24 @@ static int64_t trace_bytes(const Schedule *s, int steps, int n_op)
            (int64_t)sizeof(double);
 }
 
-/* Of rank k of the group, on rank 0. */
-static PpStatus gather_rank(FILE *f, const Trace *t, Group *g, const Schedule *s, int members,
-                            int k)
+/* Of rank k of the group, on rank 0.  Of members the first one's steps are written: a stage has its
+ * functions once. */
+static PpStatus gather_rank(FILE *f, const Trace *t, Group *g, const Schedule *s,
+                            const PpPlan *plan, int k)
 {
-    int rank = k / members, n = s->row[rank].n;
-    double *bytes;
+    const int members = plan_members(plan), rank = k / members, n = s->row[rank].n;
+    const int64_t size = trace_bytes(s, t->steps, n),
+                  steps = profile_size(plan, s, rank) * (int64_t)sizeof(double);
+    char *bytes;
     POOL(room);
-    TRY(pp_take(&room, &bytes, trace_bytes(s, t->steps, n), 1));
-    TRY(group_recv(g, k, bytes, trace_bytes(s, t->steps, n)));
+    TRY(pp_take(&room, &bytes, size + steps, 1));
+    TRY(group_recv(g, k, bytes, size));
+    if (steps)
+        TRY(group_recv(g, k, bytes + size, steps));
     if (f)
-        trace_rank(f, t, s, rank, k % members, n, bytes);
-    return PP_OK;
-}
-
-/* Of members the first one's are written: a stage has its functions once. */
-static PpStatus gather_profile(FILE *f, Group *g, const Schedule *s, const PpPlan *plan, int k)
-{
-    int members = plan_members(plan), rank = k / members;
-    int64_t n = profile_size(plan, s, rank);
-    if (n == 0)
-        return PP_OK;
-    double *at;
-    POOL(room);
-    TRY(pp_take(&room, &at, n, sizeof *at));
-    TRY(group_recv(g, k, at, n * (int64_t)sizeof *at));
-    if (f && k % members == 0)
-        profile_write(f, plan, s, rank, at);
+        trace_rank(f, t, s, rank, k % members, n, (const double *)(const void *)bytes);
+    if (f && steps && k % members == 0)
+        profile_write(f, plan, s, rank, (const double *)(const void *)(bytes + size));
     return PP_OK;
 }
 
@@ -261,11 +252,8 @@ PpStatus trace_write(const Trace *t, Group *g, const Schedule *s, const PpPlan *
             profile_write(f, plan, s, 0, t->profile.at);
     }
     PpStatus status = PP_OK;
-    for (int k = 1; k < s->ranks * plan_members(plan) && status == PP_OK; k++) {
-        status = gather_rank(f, t, g, s, plan_members(plan), k);
-        if (status == PP_OK)
-            status = gather_profile(f, g, s, plan, k);
-    }
+    for (int k = 1; k < s->ranks * plan_members(plan) && status == PP_OK; k++)
+        status = gather_rank(f, t, g, s, plan, k);
     if (f)
         sched_trace_close(f);
     if (status != PP_OK)

@@ -458,6 +458,18 @@ int options_next_number(const Options *o, int *i, NumberOption *n, Pool *pool)
     return next(o, i, 0, n, pool);
 }
 
+PpStatus options_put_numbers(const Options *o, JsonOut *to)
+{
+    NumberOption n;
+    POOL(pool);
+    for (int i = 0; options_next_number(o, &i, &n, &pool);) {
+        if (!n.value)
+            return pp_no_memory();
+        json_put_text(to, n.name, n.value);
+    }
+    return PP_OK;
+}
+
 int options_next_shared(const Options *o, int *i, NumberOption *n, Pool *pool)
 {
     return next(o, i, 1, n, pool);

@@ -4,6 +4,7 @@
 #ifndef PP_RUN_OPTIONS_H
 #define PP_RUN_OPTIONS_H
 
+#include "base/file/json.h"
 #include "api/pp.h"
 #include "base/file/memory.h"
 #include "core/status.h"
@@ -134,6 +135,8 @@ typedef struct {
 } NumberOption;
 /* The next of them from number *i on, which starts at 0; 0: there are no more */
 int options_next_number(const Options *o, int *i, NumberOption *n, Pool *pool);
+/* All of them, as members of an object that is open */
+PpStatus options_put_numbers(const Options *o, JsonOut *to);
 /* Likewise of all that ranks of a run have to be given alike, as far as they have to */
 int options_next_shared(const Options *o, int *i, NumberOption *n, Pool *pool);
 

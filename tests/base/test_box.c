@@ -110,9 +110,7 @@ static char folder[] = "/tmp/test_box.XXXXXX";
 
 static void sha_text(const void *at, size_t n, char text[SHA256_TEXT])
 {
-    unsigned char digest[SHA256_BYTES];
-    sha256_of(at, n, digest);
-    sha256_text(digest, text);
+    sha256_of(at, n, text);
 }
 
 static FILE *create(const char *name)

@@ -8,14 +8,12 @@
 static int is_digest(const void *data, size_t n, size_t piece, const char *want)
 {
     Sha256 s;
-    unsigned char digest[SHA256_BYTES];
     char text[SHA256_TEXT];
     const char *p = data;
     sha256_start(&s);
     for (size_t at = 0; at < n; at += piece)
         sha256_add(&s, p + at, n - at < piece ? n - at : piece);
-    sha256_end(&s, digest);
-    sha256_text(digest, text);
+    sha256_end(&s, text);
     return !strcmp(text, want);
 }
 

@@ -25,16 +25,15 @@ static const char *path_of(const char *name)
 static void put_tensors(const char *file, float number, const char *const *name, int n)
 {
     StWriter w;
-    char err[ST_ERR];
     const int64_t dim = 2;
     const float data[2] = {number, number + 1};
     stw_init(&w);
     for (int i = 0; i < n; i++)
         stw_declare(&w, name[i], 1, 1, &dim);
-    int bad = stw_begin(&w, path_of(file), err, sizeof err);
+    int bad = stw_begin(&w, path_of(file));
     for (int i = 0; i < n && !bad; i++)
         stw_write(&w, data, sizeof data);
-    if (bad || stw_end(&w, 0, err, sizeof err))
+    if (bad || stw_end(&w, 0))
         abort();
 }
 

@@ -41,7 +41,7 @@ refuse() {
         grep '^pipeline: ' stderr                       # mpirun itself has much to say, and not always the same
     else
         cat stderr
-    fi | sed "s|$work|.|g; s|$top/||g; s,\(out\|ours\)\.[A-Za-z0-9]\{6\}/,\1.XXXXXX/,; s|^|$name: |" >said
+    fi | sed "s|$work|.|g; s|$top/||g; s|^|$name: |" >said
     echo "$name: exit $code" >>said
     cat said >>got
     errors=$(grep -c -e ': error: ' -e '^ppsplit: ' stderr)
@@ -220,6 +220,8 @@ R "resume in eval" 2 $P eval "${D[@]}" --resume ck
 R "epochs and steps" 2 $P train "${D[@]}" --epochs 2 --steps 5
 R "every without checkpoint" 2 $P train "${D[@]}" --every 5
 R "gradients over a checkpoint that is read" 1 $P train "${D[@]}" --params ck/step_2 --dump-grads ck/step_2
+R "gradients among checkpoints" 1 $P train "${D[@]}" --dump-grads ck
+R "log: no room for its first line" 3 small_disk $P train "${D[@]}" --log-json log.json
 R "output over data" 1 $P train "${D[@]}" --output logits=./x.npy
 R "log over a schedule" 1 $P train "${D[@]}" --batch 2 --schedule good.csv --log-json good.csv
 R "two outputs in one file" 1 $P train "${D[@]}" --output logits=y.npy --trace ./y.npy

@@ -337,15 +337,15 @@ static void write_all(const char *dir)
     write_rows(dir, "train", numbers(N * train), train);
     write_rows(dir, "target", numbers(N * B), B);
     for (int k = 0; k < 2; k++) {
-        char path[500], err[ST_ERR];
+        char path[500];
         StWriter w;
         stw_init(&w);
         stw_declare(&w, param[k].t.name, PP_F32, 1, param[k].t.dim);
         snprintf(path, sizeof path, "%s/stage%d.safetensors", dir, k);
-        if (stw_begin(&w, path, err, sizeof err))
+        if (stw_begin(&w, path))
             exit(3);
         stw_write(&w, numbers(B), B * 4);
-        if (stw_end(&w, 0, err, sizeof err))
+        if (stw_end(&w, 0))
             exit(3);
     }
 }

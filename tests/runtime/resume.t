@@ -30,8 +30,10 @@ ok "one rank" two/pipeline "${T[@]}" --resume parts --checkpoint last --steps 12
 ok "the same bits at the end" same straight/step_12 last/step_12
 losses() { perl -MJSON::PP -ne '$d = decode_json($_); print "$$d{step} $$d{loss} $$d{grad_norm}\n" if $$d{step}' "$1"; }
 is "the same losses" "$(losses parts.json)" "$(losses straight.json | tail -n 3)"
-is "nothing is left to do" "$(two/pipeline "${T[@]}" --resume last --checkpoint last --steps 12 | head -n 1)" \
+mkdir last/step_3
+is "nothing is left to do" "$(two/pipeline "${T[@]}" --resume last --checkpoint last --steps 12 2>err | head -n 1)" \
     "resumed from last/step_12, 12 steps are done: nothing is left to do"
+is "what an older version left is named" "$(cat err)" "pipeline: warning: last/step_3: without index.json, so it is no checkpoint, and nothing removes it"
 ok "a run that may be started again begins" two/pipeline "${T[@]}" --resume new --checkpoint new --steps 2
 ok "another value, given" two/pipeline "${T[@]}" --resume new --checkpoint new --steps 3 --lr 0.001
 ok "merge takes the newest" eval '"$ppsplit" merge two parts -o a.onnx && "$ppsplit" merge four straight/step_9 -o b.onnx && cmp a.onnx b.onnx'

@@ -304,7 +304,7 @@ static int in_stage(const Model *m, int stages, int s)
 
 static void write_stages(int stages)
 {
-    char path[80], err[ST_ERR];
+    char path[80];
     for (int s = 0; s < stages; s++) {
         StWriter w;
         stw_init(&w);
@@ -312,7 +312,7 @@ static void write_stages(int stages)
             if (in_stage(&parameters[i], stages, s))
                 stw_declare(&w, parameters[i].name, PP_F32, parameters[i].rank, parameters[i].dim);
         snprintf(path, sizeof path, "params%d/stage%d.safetensors", stages, s);
-        if (stw_begin(&w, at(path), err, sizeof err))
+        if (stw_begin(&w, at(path)))
             exit(3);
         for (int i = 0; i < PARAMS; i++) {
             int64_t n;
@@ -321,7 +321,7 @@ static void write_stages(int stages)
                 stw_write(&w, p, 4 * n);
             free(p);
         }
-        if (stw_end(&w, 0, err, sizeof err))
+        if (stw_end(&w, 0))
             exit(3);
     }
 }

@@ -11,7 +11,7 @@
 /* par: by PpParam.param. Ends the test when a file cannot be written. */
 static void write_params(const PpPlan *p, const char *dir, float (*par)[D])
 {
-    char err[ST_ERR], path[500];
+    char path[500];
     mkdir(dir, 0777);
     for (int s = 0; s < p->n_stage; s++) {
         StWriter w;
@@ -21,12 +21,12 @@ static void write_params(const PpPlan *p, const char *dir, float (*par)[D])
             if (st->param[k].use != PP_TRANSMIT)
                 stw_declare(&w, st->param[k].t.name, PP_F32, 1, st->param[k].t.dim);
         snprintf(path, sizeof path, "%s/stage%d.safetensors", dir, s);
-        if (stw_begin(&w, path, err, sizeof err))
+        if (stw_begin(&w, path))
             exit(3);
         for (int k = 0; k < st->n_param; k++)
             if (st->param[k].use != PP_TRANSMIT)
                 stw_write(&w, par[st->param[k].param], D * 4);
-        if (stw_end(&w, 0, err, sizeof err))
+        if (stw_end(&w, 0))
             exit(3);
     }
 }
