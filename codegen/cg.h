@@ -127,16 +127,19 @@ typedef struct {
     StageGen *(*plan)(StageGen *of, Pipe *p);
 } StageLoops;
 
-/* A size where lengths vary: does it; what it is with the greatest; what divides it with any. */
+/* A size where lengths vary: what it is with the greatest; what divides it with any; its text,
+   "(2 * length)", NULL: it does not vary. */
 typedef struct {
-    bool known, varies;
+    bool known;
     int64_t most, divisor;
+    const char *text;
 } SizeKnown;
 
 /* Sizes with one length, in the order in which a stage asks for them, by parts of it
-   (plan/most.c). */
+   (plan/size.c). */
 typedef struct SizesMet SizesMet;
 struct SizesMet {
+    Arena *a;
     VEC(int64_t) met;
     VEC(bool) constant;                                 /* those of a constant */
     VEC(SizeKnown) said;                                /* the answers */
@@ -164,6 +167,10 @@ bool cg_fit(const Lengths *l, const int64_t *v, Polynomial *p);
 int64_t cg_value(const Lengths *l, const Polynomial *p, const int64_t *length);
 /* with the greatest lengths; samples: of all that are sampled, which constants are laid out for */
 int64_t cg_value_most(const Lengths *l, const Polynomial *p, bool samples);
+/* "length", "(2 * length * length1 - 1)"; wide: of 64 bits, where lengths have 32 */
+const char *cg_polynomial_text(Arena *a, const Polynomial *p, bool wide);
+/* With the greatest lengths, has it a part that is no int? */
+bool cg_is_large(const Lengths *l, const Polynomial *p);
 
 struct StageGen {
     Pipe *pipe;

@@ -70,6 +70,8 @@ typedef struct {
 void cg_sample(Lengths *l); /* l->at, the samples, from its symbols and their nodes */
 /* The greatest lengths; samples: more than those that are sampled too. */
 void cg_longest(const Lengths *l, bool samples, int64_t *length);
+/* what programs call them: "length", "length1", .. */
+extern const char *const cg_length_name[SYMBOLS];
 /* "seq of 2048, width of 7" */
 const char *cg_lengths_text(Arena *a, const Lengths *l, const int64_t *length);
 

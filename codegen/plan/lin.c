@@ -2,7 +2,6 @@
  * lin.c - arithmetic of extents and strides: numbers of the form c + b * rows, where rows is the
  * number of rows of the microbatch at hand.
  */
-#include <inttypes.h>
 #include <stdlib.h>
 
 #include "nest.h"
@@ -60,26 +59,4 @@ bool lin_piece(Lin x, Lin y, Lin *piece)
 bool lin_past(Lin *ext, Lin *stride, Lin piece)
 {
     return lin_div(*ext, piece, ext) && (lin_is(*ext, 1) || lin_mul(*stride, piece, stride));
-}
-
-const char *lin_text(Arena *a, Lin x)
-{
-    if (x.b == 0)
-        return arena_printf(a, "%" PRId64, x.c);
-    const char *r = x.b == 1    ? "rows"
-                    : x.b == -1 ? "-rows"
-                                : arena_printf(a, "rows * %" PRId64, x.b);
-    if (x.c == 0)
-        return r;
-    return x.c > 0 ? arena_printf(a, "%s + %" PRId64, r, x.c)
-                   : arena_printf(a, "%s - %" PRId64, r, -x.c);
-}
-
-const char *lin_factor(Arena *a, Lin x)
-{
-    if (x.b == 0)
-        return arena_printf(a, x.c < 0 ? "(%" PRId64 ")" : "%" PRId64, x.c);
-    if (x.c == 0 && x.b == 1)
-        return "rows";
-    return arena_printf(a, "(%s)", lin_text(a, x));
 }

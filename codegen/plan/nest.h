@@ -43,9 +43,6 @@ bool lin_div(Lin x, Lin y, Lin *z);
 bool lin_piece(Lin x, Lin y, Lin *piece);
 /* behind a piece of a dimension: what is left of it, and how far apart that is */
 bool lin_past(Lin *ext, Lin *stride, Lin piece);
-const char *lin_text(Arena *a, Lin x);                  /* "rows * 128", "512": C and CUDA C */
-/* the same, in parentheses where a product needs them */
-const char *lin_factor(Arena *a, Lin x);
 
 enum { NEST_DIMS = 24, NEST_LANES = 16, NEST_BLOCK = 64 };
 
@@ -126,7 +123,7 @@ typedef struct {
     const Stmt *there;
     int64_t cost;                   /* points at full rows */
     /* the stage, where lengths vary: the text has the form of sizes that are large, and are
-       multiples of what divides them with any length (most.c); NULL: they do not */
+       multiples of what divides them with any length (size.c); NULL: they do not */
     const struct StageGen *sized;
     Arena *arena;
 } Nest;

@@ -29,7 +29,7 @@ bool cg_rows_fit(const StageGen *sg, bool device, Lin ld, Dtype t);
    impossible */
 bool cg_padded(const Func *f, ValueId v, bool turned, Ref *at);
 
-/* ---- most.c ---------------------------------------------------------------------------------- */
+/* ---- size.c ---------------------------------------------------------------------------------- */
 
 /* A size that memory is planned with, as it is with the greatest length; where none varies itself.
  */
@@ -37,15 +37,27 @@ int64_t cg_most(const StageGen *sg, int64_t size);
 /* ... of what has strides that are those of the longest sample, as a constant */
 int64_t cg_most_constant(const StageGen *sg, int64_t size);
 uint32_t cg_sizes_end(const SizesMet *s, uint32_t part);
-/* to be asked for once more, with what was learnt before */
-void cg_sizes_anew(Arena *a, SizesMet *s, const SizesMet *before);
-void cg_sizes_part(const StageGen *sg);                 /* here begins another part of the stage */
+/* to be asked for once more, with what was learnt before; NULL: nothing was */
+SizesMet *cg_sizes_anew(Arena *a, const SizesMet *before);
+void cg_sizes_part(SizesMet *s);                        /* here begins another part of the stage */
+bool cg_size_same(const SizeKnown *x, const SizeKnown *y);
 /* Is it another one with other lengths?  What divides it with any?  sg: the stage; NULL,
    where no length varies. */
 bool cg_varies(const StageGen *sg, int64_t size);
 bool cg_stays(const StageGen *sg, int64_t size);        /* ... or is that not known yet? */
 int64_t cg_divisor(const StageGen *sg, int64_t size);
 int64_t cg_divisor_lin(const StageGen *sg, Lin x);
+/* As text, in C and in CUDA C: of one that varies an expression of the lengths.  All sizes are
+   printed by these, so that programs of several lengths have one text. */
+const char *cg_size(Arena *a, const StageGen *sg, int64_t size);
+const char *cg_size_text(Arena *a, SizesMet *s, int64_t size);
+int64_t cg_size_outside(SizesMet *s, int64_t size);     /* outside functions: with the greatest */
+const char *lin_text(Arena *a, const StageGen *sg, Lin x);      /* "rows * 128", "512" */
+/* the same, in parentheses where a product needs them */
+const char *lin_factor(Arena *a, const StageGen *sg, Lin x);
+const char *cg_shape(Arena *a, const StageGen *sg, Dtype t, const Shape *s); /* "f32[2,length]" */
+/* cg_number(), which may be a length, or 1 divided by it */
+const char *cg_literal(Arena *a, const StageGen *sg, Dtype t, double f, int64_t i);
 
 /* ---- view.c ---------------------------------------------------------------------------------- */
 

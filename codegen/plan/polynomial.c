@@ -9,6 +9,7 @@
  * lattice have to lie on it too.
  */
 #include <inttypes.h>
+#include <math.h>
 #include <string.h>
 
 #include "codegen/cg.h"
@@ -116,6 +117,45 @@ int64_t cg_value_most(const Lengths *l, const Polynomial *p, bool samples)
     int64_t most[SYMBOLS];
     cg_longest(l, samples, most);
     return cg_value(l, p, most);
+}
+
+/* ---- as text --------------------------------------------------------------------------------- */
+
+const char *const cg_length_name[SYMBOLS] = {"length", "length1", "length2"};
+
+const char *cg_polynomial_text(Arena *a, const Polynomial *p, bool wide)
+{
+    Text t = {.a = a};
+    for (int i = TERMS - 1; i >= 0; i--) {
+        const int64_t c = p->c[i], size = c < 0 ? -c : c;
+        if (c == 0)
+            continue;
+        bool any = i == 0 || size != 1;
+        text_add(&t, "%s%s",
+                 t.n     ? (c < 0 ? " - " : " + ")
+                 : c < 0 ? "-"
+                         : "",
+                 wide ? "(int64_t)" : "");
+        if (any)
+            text_add(&t, "%" PRId64, size);
+        for (int v = 0; v < SYMBOLS; v++)
+            for (int k = cg_power(i, v); k > 0; k--, any = true)
+                text_add(&t, "%s%s", any ? " * " : "", cg_length_name[v]);
+    }
+    const char *text = text_all(&t);
+    return strchr(text, ' ') || *text == '-' ? arena_printf(a, "(%s)", text) : text;
+}
+
+bool cg_is_large(const Lengths *l, const Polynomial *p)
+{
+    double all = 0;
+    for (int i = 0; i < TERMS; i++) {
+        double part = fabs((double)p->c[i]);
+        for (int v = 0; v < l->symbols; v++)
+            part *= pow((double)l->symbol[v].most, cg_power(i, v));
+        all += part;
+    }
+    return all > INT32_MAX;
 }
 
 const char *cg_lengths_text(Arena *a, const Lengths *l, const int64_t *length)

@@ -350,7 +350,7 @@ static StageGen *plan_body(StageGen *of, Pipe *p)
 {
     StageGen *body = planned(of->a, p, 0, of->target, of->lengths, of->sizes, of);
     INSIST(body->conv.n == 0 && body->constants.n == 0);
-    cg_sizes_part(of);
+    cg_sizes_part(of->sizes);
     vec_push(of->a, &of->loops.body, body);
     return body;
 }
@@ -367,7 +367,7 @@ static StageGen *planned(Arena *a, Pipe *p, uint32_t index, Target target, const
     sg->pipe = p;
     sg->g = p->graph;
     sg->a = a;
-    cg_sizes_part(sg);
+    cg_sizes_part(sg->sizes);
     sg->stage = &p->stage.at[index];
     sg->name = p->alone ? p->alone : arena_printf(a, "stage%u", index);
     stage_parts(p->graph, &p->stage.at[index]);

@@ -11,9 +11,9 @@ static const char *diagonal(Out *o, const AttentionStep *t)
 {
     const int64_t at = t->attr->diagonal, step = t->attr->step;
     if (!step)
-        return arena_printf(o->a, "%" PRId64, at);
-    return arena_printf(o->a, "%" PRId64 " %c %" PRId64 " * %s", at, step < 0 ? '-' : '+',
-                        step < 0 ? -step : step,
+        return out_lin(o, lin(at));
+    return arena_printf(o->a, "%s %c %s * %s", out_lin(o, lin(at)), step < 0 ? '-' : '+',
+                        out_lin(o, lin(step < 0 ? -step : step)),
                         out_chunk(o, &t->chunk->along[t->attr->by], (int)t->attr->by));
 }
 
@@ -27,11 +27,12 @@ static const char *formula(Out *o, const AttentionStep *t)
     if (at->bias)
         s = arena_printf(o->a, "%s + bias", s);
     if (at->window && at->step)
-        s = arena_printf(o->a, "%s where i - %" PRId64 " < j - (%s) <= i", s, at->window,
-                         diagonal(o, t));
+        s = arena_printf(o->a, "%s where i - %s < j - (%s) <= i", s,
+                         out_lin(o, lin(at->window)), diagonal(o, t));
     else if (at->window)
-        s = arena_printf(o->a, "%s where i + %" PRId64 " < j <= i + %" PRId64, s,
-                         at->diagonal - at->window, at->diagonal);
+        s = arena_printf(o->a, "%s where i + %s < j <= i + %s", s,
+                         out_lin(o, lin(at->diagonal - at->window)),
+                         out_lin(o, lin(at->diagonal)));
     else if (at->causal && at->diagonal == 0 && !at->step)
         s = arena_printf(o->a, "%s where j <= i", s);
     else if (at->causal)
@@ -70,9 +71,9 @@ static void print_dropout(Out *o, const Step *s)
     const char *first = NULL;
     for (int x = 0; t->chunk && x < MESH_AXES; x++)
         if (t->chunk->along[x].axis >= 0)
-            first = arena_printf(o->a, "%s%s%s * %" PRId64, first ? first : "",
-                                 first ? " + " : "", out_chunk(o, &t->chunk->along[x], x),
-                                 t->random_chunk[x]);
+            first = arena_printf(o->a, "%s%s%s * %s", first ? first : "", first ? " + " : "",
+                                 out_chunk(o, &t->chunk->along[x], x),
+                                 out_lin(o, lin(t->random_chunk[x])));
     if (first)
         text_line(&o->text, "    a.drop.first = %s;", first);
     for (int d = 0; d < t->nb; d++)
@@ -93,8 +94,9 @@ void print_attention(Out *o, const Step *s)
     text_line(x, "    PpAttention a = {%s};", o->target->cplusplus ? "" : "0");
     text_line(x, "    a.dtype = %s, a.bias_dtype = %s;", type_runtime(t->type),
               type_runtime(t->bias_type));
-    text_line(x, "    a.rows = %s, a.keys = %s, a.width = %" PRId64 ", a.width_v = %" PRId64 ";",
-              out_lin(o, t->rows), out_lin(o, t->keys), t->width, t->width_v);
+    text_line(x, "    a.rows = %s, a.keys = %s, a.width = %s, a.width_v = %s;",
+              out_lin(o, t->rows), out_lin(o, t->keys), out_lin(o, lin(t->width)),
+              out_lin(o, lin(t->width_v)));
     text_line(x, "    a.dims = %d;", t->nb);
     for (int d = 0; d < t->nb; d++)
         text_line(x, "    a.count[%d] = %s;", d, out_lin(o, t->count[d]));
@@ -102,7 +104,7 @@ void print_attention(Out *o, const Step *s)
     if (at->causal)
         text_line(x, "    a.mask.causal = true, a.mask.diagonal = %s;", diagonal(o, t));
     if (at->window)
-        text_line(x, "    a.mask.window = %" PRId64 ";", at->window);
+        text_line(x, "    a.mask.window = %s;", out_lin(o, lin(at->window)));
     if (at->causal || at->mask)
         text_line(x, "    a.mask.fill = %s, a.mask.forbids = %s;",
                   cg_number(o->a, DT_F32, at->fill, 0), at->forbids ? "true" : "false");

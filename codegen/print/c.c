@@ -39,7 +39,7 @@ static const char *name(Print *p, uint32_t i)
 {
     const Stmt *s = &p->n->stmt.at[i];
     if (s->kind == S_CONST)
-        return cg_number(p->a, s->type, s->k, s->ki);
+        return print_constant(p, s);
     if (s->kind == S_REDUCE)
         return arena_printf(p->a, p->n->kind == NEST_COLUMN ? "%s[j]" : "%s", print_called(p, i));
     if (own(p)->widened[i] || (s->keep && p->pass > s->pass))
@@ -413,7 +413,7 @@ static void rows_and_passes(Print *p)
             for (int d = n->nouter; d < n->nd; d++)
                 size *= n->ext[d].c;
             text_line(p->t, "%s %s[%" PRId64 "];", type_local(n->stmt.at[i].type),
-                      print_row_name(p, i), size);
+                      print_row_name(p, i), cg_most(n->sized, size));
         }
     widen_bools(p);
     for (p->pass = 0; p->pass < n->passes; p->pass++) {

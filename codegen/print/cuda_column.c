@@ -80,8 +80,8 @@ static void choose(Column *o)
     o->many = "order.parts";
     c->out->order_type = "PpColumnOrder";
     c->out->order =
-        arena_printf(c->p.a, "pp_column_order(%" PRId64 ", %" PRId64 ", %s, %s)", columns, rows,
-                     cuda_vec(c), may ? "true" : "false");
+        arena_printf(c->p.a, "pp_column_order(%s, %s, %s, %s)", cuda_number(c, o->columns),
+                     cuda_number(c, o->rows), cuda_vec(c), may ? "true" : "false");
 }
 
 /* The kept dimensions: the innermost is j, or the linear index itself where there is no other. */

@@ -26,7 +26,7 @@ int64_t cuda_most(const Cuda *c, Lin x)
 
 const char *cuda_number(const Cuda *c, Lin x)
 {
-    return arena_printf(c->p.a, "%" PRId64, lin_at(x, c->full));
+    return cg_size(c->p.a, c->p.n->sized, lin_at(x, c->full));
 }
 
 const char *cuda_vec(const Cuda *c)
@@ -42,7 +42,7 @@ const char *cuda_sum(Cuda *c, const char *index, const char *more)
 const char *cuda_grid_lin(Cuda *c, Lin n)
 {
     c->grid_rows |= n.b != 0;
-    return lin_text(c->p.a, n);
+    return lin_text(c->p.a, c->p.n->sized, n);
 }
 
 const char *cuda_grid(Cuda *c, const char *function, Lin n, int64_t per)
@@ -60,8 +60,10 @@ static bool fours(const Cuda *c, Lin x, const char **ask)
         return true;
     if (!ask || !cuda_varies(c, x))
         return false;
-    const char *both = x.b ? arena_printf(a, " && %" PRId64 " %% 4 == 0", x.b) : "";
-    *ask = arena_printf(a, "%s%s%" PRId64 " %% 4 == 0%s", *ask, **ask ? " && " : "", x.c, both);
+    const StageGen *sg = c->p.n->sized;
+    const char *both = x.b ? arena_printf(a, " && %s %% 4 == 0", cg_size(a, sg, x.b)) : "";
+    *ask = arena_printf(a, "%s%s%s %% 4 == 0%s", *ask, **ask ? " && " : "", cg_size(a, sg, x.c),
+                        both);
     return true;
 }
 
@@ -200,7 +202,7 @@ const char *cuda_name(Print *p, uint32_t i)
     Cuda *c = (Cuda *)p;
     const Stmt *s = &p->n->stmt.at[i];
     if (s->kind == S_CONST)
-        return cg_number(p->a, s->type, s->k, s->ki);
+        return print_constant(p, s);
     if (s->kind == S_REDUCE || (s->row && p->n->kind != NEST_COLUMN))
         return print_called(p, i);
     const char *name = s->keep && (p->pass > s->pass || c->vector[i])
@@ -472,5 +474,6 @@ void cuda_decode(Cuda *c, const char *linear, int from, int to, const char *cons
         name[d] = said ? NULL : c->p.dim[d];
         ext[d] = cuda_extent(c, d);
     }
-    c->p.uses->rows |= out_places(c->p.t, c->index, linear, to - from, name + from, ext + from);
+    c->p.uses->rows |= out_places(c->p.t, c->p.n->sized, c->index, linear, to - from,
+                                   name + from, ext + from);
 }

@@ -200,9 +200,11 @@ static const char *order_call(const Row *r)
     Arena *a = r->c->p.a;
     const char *words = arena_printf(a, "%d", x->words);
     if (x->words && cuda_varies(r->c, r->length))
-        words = arena_printf(a, "%" PRId64 " <= %d ? %d : 0", x->length, LONGEST_KEPT, x->words);
-    return arena_printf(a, "pp_row_order({%" PRId64 ", %" PRId64 ", %s, %d, %s, %s, %s, %s})",
-                        x->rows, x->length, cuda_vec(r->c), x->passes, words,
+        words = arena_printf(a, "%s <= %d ? %d : 0", cuda_number(r->c, r->length), LONGEST_KEPT,
+                             x->words);
+    return arena_printf(a, "pp_row_order({%s, %s, %s, %d, %s, %s, %s, %s})",
+                        cuda_number(r->c, r->rows), cuda_number(r->c, r->length), cuda_vec(r->c),
+                        x->passes, words,
                         x->whole ? "true" : "false", x->beside ? "true" : "false",
                         x->parts ? "true" : "false");
 }

@@ -4,7 +4,6 @@
  * along the operand's dimension into shared memory and takes them from there along the result's, so
  * that both sides of the copy are whole lines of memory.  A column more than 32 keeps banks apart.
  */
-#include <inttypes.h>
 #include <string.h>
 
 #include "cuda.h"
@@ -57,9 +56,9 @@ static const char *times_tiles(const Cuda *c, Lin size, Lin ext_x, Lin ext_y, bo
 {
     const int64_t n = tiles(c, ext_x) * tiles(c, ext_y);
     if (n)
-        return (factor ? lin_factor : lin_text)(c->p.a, lin_times(size, n));
-    return arena_printf(c->p.a, "(%s * %s * %s)", lin_factor(c->p.a, size), tiles_text(c, ext_x),
-                        tiles_text(c, ext_y));
+        return (factor ? lin_factor : lin_text)(c->p.a, c->p.n->sized, lin_times(size, n));
+    return arena_printf(c->p.a, "(%s * %s * %s)", lin_factor(c->p.a, c->p.n->sized, size),
+                        tiles_text(c, ext_x), tiles_text(c, ext_y));
 }
 
 /* Which tile is the block's: first elements along both dimensions, and the other dimensions, out of
@@ -106,6 +105,7 @@ static const char *begin(const Cuda *c, const char *dim, Lin ext)
  * something */
 static void open_walk(Cuda *c, const char *x, const char *t, Lin ext_x, Lin ext_t)
 {
+    const Nest *n = c->p.n;
     text_open(c->p.t, "for (int t = static_cast<int>(threadIdx.y); t < %d; t += %d) {", TILE,
               PP_BLOCK / TILE);
     text_line(c->p.t, "const %s %s = %sstatic_cast<int>(threadIdx.x), %s = %st;", c->index, x,
@@ -114,7 +114,8 @@ static void open_walk(Cuda *c, const char *x, const char *t, Lin ext_x, Lin ext_
                whole_t = tiles(c, ext_t) && ext_t.c % TILE == 0;
     if (whole_x && whole_t)
         return;
-    text_line(c->p.t, "if (%s >= %" PRId64 " || %s >= %" PRId64 ")", x, ext_x.c, t, ext_t.c);
+    text_line(c->p.t, "if (%s >= %s || %s >= %s)", x, cg_size(c->p.a, n->sized, ext_x.c), t,
+              cg_size(c->p.a, n->sized, ext_t.c));
     text_line(c->p.t, "    continue;");
 }
 

@@ -3,7 +3,6 @@
  * share.  In: a statement, and the printer's names for its operands and for the indices of the
  * dimensions.  Out: text.
  */
-#include <inttypes.h>
 #include <math.h>
 #include <string.h>
 
@@ -14,13 +13,18 @@
 const char *print_lin(Print *p, Lin x)
 {
     p->uses->rows |= x.b != 0;
-    return lin_text(p->a, x);
+    return lin_text(p->a, p->n->sized, x);
 }
 
 const char *print_factor(Print *p, Lin x)
 {
     p->uses->rows |= x.b != 0;
-    return lin_factor(p->a, x);
+    return lin_factor(p->a, p->n->sized, x);
+}
+
+const char *print_constant(const Print *p, const Stmt *s)
+{
+    return cg_literal(p->a, p->n->sized, s->type, s->k, s->ki);
 }
 
 const char *print_arg(Print *p, uint32_t arg)
@@ -230,7 +234,8 @@ const char *print_guard(Print *p, const Stmt *s)
         const char *x = print_affine(p, lin(0), g->coef);
         const char *hi = print_factor(p, g->hi);
         const char *c = g->lo > 0
-                            ? arena_printf(p->a, "%s >= %" PRId64 " && %s < %s", x, g->lo, x, hi)
+                            ? arena_printf(p->a, "%s >= %s && %s < %s", x,
+                                           cg_size(p->a, p->n->sized, g->lo), x, hi)
                             : arena_printf(p->a, "%s < %s", x, hi);
         guard = guard ? arena_printf(p->a, "%s && %s", guard, c) : c;
     }
@@ -243,7 +248,7 @@ const char *print_load(Print *p, const Stmt *s)
                *guard = print_guard(p, s);
     load = type_read(p->a, s->type, load);
     return guard ? arena_printf(p->a, "%s ? %s : %s", guard, load,
-                                cg_number(p->a, s->type, s->k, s->ki))
+                                print_constant(p, s))
                  : load;
 }
 

@@ -4,7 +4,6 @@
  * mean or a deviation, and what several lines read.
  */
 #include <ctype.h>
-#include <inttypes.h>
 #include <math.h>
 #include <string.h>
 
@@ -35,12 +34,15 @@ static Expr number(Formula *f, const Stmt *s)
 {
     enum { FEWEST = 8, MOST = 1 << 24 };
     if (!dtype_is_float(s->type))
-        return (Expr){arena_printf(f->a, "%" PRId64, s->ki), s->ki < 0 ? BINDS_SUM : BINDS_ATOM};
+        return (Expr){cg_size(f->a, f->n->sized, s->ki), s->ki < 0 ? BINDS_SUM : BINDS_ATOM};
     const char *decimal = arena_printf(f->a, "%.6g", s->k);
     double whole = s->k != 0 ? nearbyint(1 / fabs(s->k)) : 0;
-    if (strlen(decimal) > 5 && whole >= FEWEST && whole <= MOST &&
-        (float)(1 / whole) == fabsf((float)s->k))
-        return (Expr){arena_printf(f->a, "%s1/%.0f", s->k < 0 ? "-" : "", whole),
+    if (f->n->sized && fabs(s->k) < MOST && s->k == nearbyint(s->k))
+        decimal = cg_size(f->a, f->n->sized, (int64_t)s->k);
+    if (whole >= FEWEST && whole <= MOST && (float)(1 / whole) == fabsf((float)s->k) &&
+        (cg_varies(f->n->sized, (int64_t)whole) || strlen(decimal) > 5))
+        return (Expr){arena_printf(f->a, "%s1/%s", s->k < 0 ? "-" : "",
+                                   cg_size(f->a, f->n->sized, (int64_t)whole)),
                       s->k < 0 ? BINDS_SUM : BINDS_PRODUCT};
     return (Expr){decimal, s->k < 0 ? BINDS_SUM : BINDS_ATOM};
 }
@@ -104,7 +106,7 @@ static Expr expression(Formula *f, uint32_t i)
         return (Expr){f->name[i], BINDS_ATOM};
     switch (s->kind) {
     case S_CONST: return number(f, s);
-    case S_LIN: return (Expr){lin_text(f->a, s->base), BINDS_SUM};
+    case S_LIN: return (Expr){lin_text(f->a, f->n->sized, s->base), BINDS_SUM};
     case S_INDEX: return (Expr){"index", BINDS_ATOM};
     case S_LOAD: return load(f, s);
     case S_OP: return operation(f, s);

@@ -9,13 +9,13 @@
 const char *kernel_lin(Kernel *k, Lin x)
 {
     k->rows |= x.b != 0;
-    return lin_text(k->a, x);
+    return lin_text(k->a, k->f->sg, x);
 }
 
 const char *kernel_factor(Kernel *k, Lin x)
 {
     k->rows |= x.b != 0;
-    return lin_factor(k->a, x);
+    return lin_factor(k->a, k->f->sg, x);
 }
 
 void kernel_param(Kernel *k, ValueId v, const char *name, bool written)
@@ -47,7 +47,7 @@ void kernel_parallel(Kernel *k, int n, const char *const *name, const Lin *exten
     open_block("for (%s %s = pp_thread%s(); %s < %s; %s += pp_threads%s()) {", k->index, e, wide, e,
                kernel_lin(k, k->work), e, wide);
     if (n > 1)
-        k->rows |= out_places(&k->body, k->index, e, n, name, extent);
+        k->rows |= out_places(&k->body, k->f->sg, k->index, e, n, name, extent);
     k->opened = 1;
 }
 

@@ -58,8 +58,9 @@ static void topk(Kernel *k)
                     (const Lin[]){cg_span(k->f, x, 0, axis), inner}, true);
     const char *in = kernel_factor(k, inner);
     line("const %s *from = x + o * %s * %s + i;", t, kernel_factor(k, len), in);
-    line("%s *to = y + o * %" PRId64 " * %s + i;", t, n->attr.k, in);
-    line("int64_t *at = index + o * %" PRId64 " * %s + i;", n->attr.k, in);
+    const char *most = kernel_lin(k, lin(n->attr.k));
+    line("%s *to = y + o * %s * %s + i;", t, most, in);
+    line("int64_t *at = index + o * %s * %s + i;", most, in);
     line("%s kept = 0;", k->index);
     kernel_loop(k, "e", len);
     line("const %s v = from[e * %s];", t, in);
@@ -73,9 +74,9 @@ static void topk(Kernel *k)
     line("    break;");
     line("p--;");
     close_block();
-    line("if (p == %" PRId64 ")", n->attr.k);
+    line("if (p == %s)", most);
     line("    continue;");
-    line("if (kept < %" PRId64 ")", n->attr.k);
+    line("if (kept < %s)", most);
     line("    kept++;");
     open_block("for (%s s = kept - 1; s > p; s--) {", k->index);
     line("to[s * %s] = to[(s - 1) * %s];", in, in);
@@ -109,7 +110,7 @@ static void suppress(Kernel *k)
     line("int64_t *to = y + row * %s;", all);
     line("%s taken = 0;", k->index);
     kernel_loop(k, "e", len);
-    line("if (!there[row * %s + e] || taken == %" PRId64 ")", all, n->attr.k);
+    line("if (!there[row * %s + e] || taken == %s)", all, kernel_lin(k, lin(n->attr.k)));
     line("    continue;");
     line("const %s *a = box + at[e] * 4;", t);
     line("const %s area = (a[3] - a[1]) * (a[2] - a[0]);", t);
@@ -242,8 +243,8 @@ static void draw_loops(Kernel *k, const Draw *d, int many)
     line("const %s e = n %% %s * %d;", index, calls, many);
     k->opened = 1;
     out_lin(k->o, d->rows); /* there may be some */
-    k->grid = arena_printf(k->a, "pp_blocks(%s * %s, %d)", lin_factor(k->a, d->rows), calls,
-                           k->threads);
+    k->grid = arena_printf(k->a, "pp_blocks(%s * %s, %d)", lin_factor(k->a, k->f->sg, d->rows),
+                           calls, k->threads);
 }
 
 /* Do elements that share a call of the generator here share one in the whole as well? */
@@ -258,11 +259,9 @@ static const char *draw_number(Kernel *k, const Draw *d, const char *e)
     if (!d->n_of)
         return arena_printf(k->a, "(uint64_t)%s", e);
     for (int i = 0; i < d->n_of; i++) {
-        const int64_t run = d->run[i];
-        e = arena_printf(k->a,
-                         "((uint64_t)%s / %" PRId64 " * %d + %s) * %" PRId64
-                         " + (uint64_t)%s %% %" PRId64,
-                         e, run, d->of[i]->chunks, chunk_name(k, i), run, e, run);
+        const char *run = kernel_lin(k, lin(d->run[i]));
+        e = arena_printf(k->a, "((uint64_t)%s / %s * %d + %s) * %s + (uint64_t)%s %% %s", e, run,
+                         d->of[i]->chunks, chunk_name(k, i), run, e, run);
         e = i + 1 < d->n_of ? arena_printf(k->a, "(%s)", e) : e;
     }
     return e;
@@ -374,8 +373,8 @@ static void pad(Kernel *k)
              n->attr.begin[d] || n->attr.end[d] || !k->device ? "" : "const ", k->index, d, q,
              kernel_factor(k, cg_ext(k->f, y, d)));
         if (n->attr.begin[d] || n->attr.end[d])
-            line("i%d = pp_pad_%s(i%d - %" PRId64 ", %s);", d, how[n->attr.mode], d,
-                 n->attr.begin[d], kernel_lin(k, cg_ext(k->f, x, d)));
+            line("i%d = pp_pad_%s(i%d - %s, %s);", d, how[n->attr.mode], d,
+                 kernel_lin(k, lin(n->attr.begin[d])), kernel_lin(k, cg_ext(k->f, x, d)));
         from = arena_printf(k->a, "%s + i%d * %s", from, d, kernel_factor(k, sx));
         if (!lin_mul(stride, cg_ext(k->f, y, d), &stride) || !lin_mul(sx, cg_ext(k->f, x, d), &sx))
             BUG("a size that is not affine in the rows");
@@ -532,9 +531,8 @@ static void print_launch(Kernel *k, const char *comment, const char *params, con
         k->grid ? k->grid
                 : arena_printf(k->a, "pp_blocks(%s, %d)", out_lin(o, k->work), k->threads);
     text_line(t, "PP_WORK(\"%s\", 0, 0);", op_name(k->n->op));
-    const KernelText kernel = {comment, NULL, params, body};
-    out_launch(o, out_device_kernel(o, k->s, &kernel, k->threads, 0), grid,
-               arena_printf(k->a, "%d", k->threads), args);
+    out_launch(o, k->s, &(KernelText){comment, NULL, params, body, k->index},
+               &(Grid){k->threads, 0, grid, arena_printf(k->a, "%d", k->threads)}, args);
 }
 
 /* In C a call; on the device what comes first, then a launch. */
@@ -548,9 +546,8 @@ static void print_call(Kernel *k)
     if (k->device)
         print_launch(k, comment, params, body);
     else
-        text_line(&k->o->text, "%s(%s%s);",
-                  out_kernel(k->o, k->s, &(KernelText){comment, NULL, params, body}),
-                  k->rows ? "rows, " : "", text_all(&k->args));
+        out_call(k->o, k->s, &(KernelText){comment, NULL, params, body, k->index},
+                 arena_printf(k->a, "%s%s", k->rows ? "rows, " : "", text_all(&k->args)));
 }
 
 void print_kernel(Out *o, const Step *s)

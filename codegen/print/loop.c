@@ -17,10 +17,10 @@ static const char *function(Out *o, const Step *s, const char *comment)
     StageGen *body = s->loop->body;
     body->sizes = o->f->sg->sizes;
     const KernelText text = {arena_printf(o->a, "a step of %s", comment), NULL, "const PpCtx *c",
-                             o->lines(body->func[F_FORWARD])};
+                             o->lines(body->func[F_FORWARD]), NULL};
     const int64_t bytes = s->loop->body_room + cg_bytes_work(body);
     o->bytes_scratch = bytes > o->bytes_scratch ? bytes : o->bytes_scratch;
-    cg_sizes_part(o->f->sg);
+    cg_sizes_part(o->f->sg->sizes);
     return out_kernel(o, s, &text);
 }
 
@@ -49,7 +49,7 @@ static const char *next_state(Out *o, const Step *s, const LoopPort *x)
 static void declare(Out *o, const Step *s)
 {
     const Loop *l = s->loop;
-    text_line(&o->text, "const int64_t steps = %" PRId64 ";", l->steps);
+    text_line(&o->text, "const int64_t steps = %s;", out_lin(o, lin(l->steps)));
     text_line(&o->text, "void *in[%u], *out[%u];", l->nin + 1, l->nout + 1);
     text_line(&o->text, "PpCtx one = *c;");
     text_line(&o->text, "one.in = in;");

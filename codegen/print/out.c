@@ -2,6 +2,7 @@
  * out.c - what the printers of steps share: names of pointers and arguments, kernels that are
  * printed once, launches.
  */
+#include <ctype.h>
 #include <inttypes.h>
 #include <string.h>
 
@@ -10,7 +11,7 @@
 const char *out_lin(Out *o, Lin x)
 {
     o->rows |= x.b != 0;
-    return lin_text(o->a, x);
+    return lin_text(o->a, o->f->sg, x);
 }
 
 const char *out_lins(Out *o, const Lin *x, int n)
@@ -21,16 +22,17 @@ const char *out_lins(Out *o, const Lin *x, int n)
     return text_all(&t);
 }
 
-bool out_places(Text *t, const char *type, const char *linear, int n, const char *const *name,
-                const Lin *ext)
+bool out_places(Text *t, const StageGen *sg, const char *type, const char *linear, int n,
+                const char *const *name, const Lin *ext)
 {
     Lin size = lin(1);
     bool rows = false;
     for (int d = n - 1; d >= 0; size = lin_product(size, ext[d--])) {
         if (!name[d])
             continue;
-        const char *by = lin_is(size, 1) ? "" : arena_printf(t->a, " / %s", lin_factor(t->a, size)),
-                   *of = d == 0 ? "" : arena_printf(t->a, " %% %s", lin_factor(t->a, ext[d]));
+        const char *by = lin_is(size, 1) ? ""
+                                         : arena_printf(t->a, " / %s", lin_factor(t->a, sg, size)),
+                   *of = d == 0 ? "" : arena_printf(t->a, " %% %s", lin_factor(t->a, sg, ext[d]));
         text_line(t, "const %s %s = %s%s%s;", type, name[d], linear, by, of);
         rows |= size.b != 0 || (d > 0 && ext[d].b != 0);
     }
@@ -40,7 +42,7 @@ bool out_places(Text *t, const char *type, const char *linear, int n, const char
 const char *out_parts(Arena *a, const StageGen *sg, int64_t n, int many)
 {
     if (cg_varies(sg, n))
-        return arena_printf(a, "((%" PRId64 " + %d) / %d)", n, many - 1, many);
+        return arena_printf(a, "((%s + %d) / %d)", cg_size(a, sg, n), many - 1, many);
     return arena_printf(a, "%" PRId64, (n + many - 1) / many);
 }
 
@@ -99,6 +101,8 @@ const char *out_key(const Out *o, const Step *s)
 void out_declare(const Out *o, Text *t)
 {
     const char *type = o->target->convolution;
+    if (o->f->sg->lengths)
+        out_lengths(t, text_all(&o->text), "c");
     if (o->rows)
         text_line(t, "const int64_t rows = c->rows;");
     if (o->stream)
@@ -153,6 +157,41 @@ Parameters out_parameters(Out *o, const Step *s, const char *const *name, const 
 
 /* ---- kernels --------------------------------------------------------------------------------- */
 
+/* Does code name it, but for comments and members? */
+static bool names(const char *code, const char *name)
+{
+    const size_t n = strlen(name);
+    for (const char *p = code; (p = strstr(p, name)); p += n) {
+        const char before = p == code ? ' ' : p[-1], *line = p;
+        while (line > code && line[-1] != '\n')
+            line--;
+        const char *comment = strstr(line, "//");
+        if (!isalnum((unsigned char)before) && !strchr("_.>", before) &&
+            !isalnum((unsigned char)p[n]) && p[n] != '_' && !(comment && comment < p))
+            return true;
+    }
+    return false;
+}
+
+void out_lengths(Text *t, const char *code, const char *context)
+{
+    for (int v = 0; v < SYMBOLS; v++)
+        if (names(code, cg_length_name[v]))
+            text_line(t, "const int64_t %s = %s->length.of[%d];", cg_length_name[v], context, v);
+}
+
+/* Those that the kernel takes, before the rest of its list: "int length, ..". */
+static const char *with_lengths(const Out *o, const KernelText *x, bool types, const char *list)
+{
+    Text t = {.a = o->a};
+    for (int v = 0; v < SYMBOLS && x->index && o->f->sg->lengths; v++)
+        if (names(x->body, cg_length_name[v]))
+            text_item(&t, "%s%s%s", types ? x->index : "", types ? " " : "", cg_length_name[v]);
+    if (*list)
+        text_item(&t, "%s", list);
+    return text_all(&t);
+}
+
 /* head: up to the name; tail: the parameters. */
 static const char *kernel(Out *o, const Step *s, const KernelText *x, const char *head)
 {
@@ -160,7 +199,7 @@ static const char *kernel(Out *o, const Step *s, const KernelText *x, const char
     while (sg->loops.within)
         sg = sg->loops.within;
     KernelList *k = sg->print.kernels;
-    const char *params = *x->params ? x->params : "void";
+    const char *list = with_lengths(o, x, true, x->params), *params = *list ? list : "void";
     uint32_t *slot = strmap_at(&k->of, arena_printf(o->a, "%s|%s|%s", head, params, x->body));
     if (*slot != NONE)
         return k->name.at[*slot];
@@ -184,18 +223,25 @@ const char *out_kernel(Out *o, const Step *s, const KernelText *x)
     return kernel(o, s, x, "static void");
 }
 
-const char *out_device_kernel(Out *o, const Step *s, const KernelText *x, int threads, int blocks)
+void out_call(Out *o, const Step *s, const KernelText *x, const char *args)
 {
-    const char *bounds =
-        blocks ? arena_printf(o->a, "%d, %d", threads, blocks) : arena_printf(o->a, "%d", threads);
-    return kernel(o, s, x,
-                  arena_printf(o->a, "static __global__ void __launch_bounds__(%s)", bounds));
+    const char *name = out_kernel(o, s, x);
+    text_line(&o->text, "%s(%s);", name, with_lengths(o, x, false, args));
 }
 
-void out_launch(Out *o, const char *name, const char *grid, const char *block, const char *args)
+void out_launch(Out *o, const Step *s, const KernelText *x, const Grid *g, const char *args)
 {
     enum { LONGEST = 120 };
-    const char *head = arena_printf(o->a, "PP_LAUNCH(%s, %s, %s, 0, stream,", name, grid, block);
+    const char *bounds = g->blocks ? arena_printf(o->a, "%d, %d", g->threads, g->blocks)
+                                   : arena_printf(o->a, "%d", g->threads),
+               *name = kernel(o, s, x,
+                              arena_printf(o->a,
+                                           "static __global__ void "
+                                           "__launch_bounds__(%s)",
+                                           bounds)),
+               *head =
+                   arena_printf(o->a, "PP_LAUNCH(%s, %s, %s, 0, stream,", name, g->grid, g->block);
+    args = with_lengths(o, x, false, args);
     o->stream = true;
     if (strlen(head) + strlen(args) < LONGEST) {
         text_line(&o->text, "%s %s);", head, args);

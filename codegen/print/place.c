@@ -2,7 +2,6 @@
  * place.c - where a buffer stands, as an expression of the function's context: "(float *)
  * (c->stash + 4096)", "c->in[0]".
  */
-#include <inttypes.h>
 #include <string.h>
 
 #include "target.h"
@@ -73,7 +72,7 @@ const char *place_whole(const Out *o, uint32_t buf, const char *type)
 {
     if (place_in_source(o, buf))
         return out_name(o->f, buf);
-    return place_text(o, buf, type, arena_printf(o->a, "%" PRId64, place_at(o->f, buf)));
+    return place_text(o, buf, type, cg_size(o->a, o->f->sg, place_at(o->f, buf)));
 }
 
 /* " transformer.h.2.ln_1.weight", " gradient of .." */
@@ -96,6 +95,6 @@ void place_declare(const Out *o, uint32_t buf, Text *t)
     text_noted(t, 64,
                arena_printf(o->a, "%s%s = %s;", type, out_name(o->f, buf),
                             place_whole(o, buf, type)),
-               arena_printf(o->a, "%s%s%s", shape_print(o->a, v->dtype, &v->shape), what,
+               arena_printf(o->a, "%s%s%s", cg_shape(o->a, o->f->sg, v->dtype, &v->shape), what,
                             b->optional ? "; NULL: not asked for" : ""));
 }

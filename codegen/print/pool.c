@@ -1,18 +1,18 @@
 /*
  * pool.c - MaxPool and AveragePool: loops over channels, outputs and the window.
  */
-#include <inttypes.h>
-
 #include "kernel.h"
 
 static const char *const pool_out[3] = {"oz", "oy", "ox"}, *const pool_in[3] = {"z", "y_", "x_"};
+
+static const char *size(Kernel *k, int64_t n) { return kernel_lin(k, lin(n)); }
 
 static const char *linear(Kernel *k, const char *head, const char *const *name, const int64_t *d,
                           int n)
 {
     const char *s = head;
     for (int i = 0; i < n; i++)
-        s = arena_printf(k->a, "(%s) * %" PRId64 " + %s", s, d[i], name[i]);
+        s = arena_printf(k->a, "(%s) * %s + %s", s, size(k, d[i]), name[i]);
     return s;
 }
 
@@ -20,10 +20,10 @@ static const char *linear(Kernel *k, const char *head, const char *const *name, 
 static void pool_tap(Kernel *k, int i, const char *out, const char *in)
 {
     const Attr *at = &k->n->attr;
-    open_block("for (%s k%d = 0; k%d < %" PRId64 "; k%d++) {", k->index, i, i, at->kernel[i], i);
-    line("const %s %s = %s * %" PRId64 " - %" PRId64 " + k%d * %" PRId64 ";", k->index, in, out,
-         at->stride[i], at->pad[i], i, at->dilation[i]);
-    line("if (%s < 0 || %s >= %" PRId64 ")", in, in, val(k->f->g, k->n->in[0])->shape.d[i + 2]);
+    open_block("for (%s k%d = 0; k%d < %s; k%d++) {", k->index, i, i, size(k, at->kernel[i]), i);
+    line("const %s %s = %s * %s - %s + k%d * %s;", k->index, in, out, size(k, at->stride[i]),
+         size(k, at->pad[i]), i, size(k, at->dilation[i]));
+    line("if (%s < 0 || %s >= %s)", in, in, size(k, val(k->f->g, k->n->in[0])->shape.d[i + 2]));
     line("    continue;");
 }
 
@@ -37,29 +37,30 @@ static void pool_loops(Kernel *k, const char *const *out, const char *const *in)
 static void line_span(Kernel *k, int i, int64_t in, int64_t out)
 {
     const Attr *at = &k->n->attr;
-    const char *behind = arena_printf(k->a, "%" PRId64 " - k%d * %" PRId64, at->pad[i], i,
-                                      at->dilation[i]);
-    line("const %s lo = pp_between(0, (%s + %" PRId64 ") / %" PRId64 ", %" PRId64 ");", k->index,
-         behind, at->stride[i] - 1, at->stride[i], out);
-    line("const %s hi = pp_between(lo, (%s + %" PRId64 ") / %" PRId64 ", %" PRId64 ");", k->index,
-         behind, in + at->stride[i] - 1, at->stride[i], out);
+    const char *behind = arena_printf(k->a, "%s - k%d * %s", size(k, at->pad[i]), i,
+                                      size(k, at->dilation[i])),
+               *stride = size(k, at->stride[i]), *end = size(k, out);
+    line("const %s lo = pp_between(0, (%s + %s) / %s, %s);", k->index, behind,
+         size(k, at->stride[i] - 1), stride, end);
+    line("const %s hi = pp_between(lo, (%s + %s) / %s, %s);", k->index, behind,
+         size(k, in + at->stride[i] - 1), stride, end);
 }
 
 /* What a tap does to the outputs [lo, hi) of a line. */
-static void max_tap(Kernel *k, bool index, int64_t stride)
+static void max_tap(Kernel *k, bool index, const char *stride)
 {
     Dtype t = val(k->f->g, k->n->in[0])->dtype;
     line("#pragma omp simd");
     if (!index) {
         line("for (%s j = lo; j < hi; j++)", k->index);
-        line("    to[j] = pp_max%s(to[j], from[tap + j * %" PRId64 "]);", type_suffix(t), stride);
+        line("    to[j] = pp_max%s(to[j], from[tap + j * %s]);", type_suffix(t), stride);
         return;
     }
     open_block("for (%s j = lo; j < hi; j++) {", k->index);
-    line("const %s v = from[tap + j * %" PRId64 "];", cg_ctype(t), stride);
+    line("const %s v = from[tap + j * %s];", cg_ctype(t), stride);
     line("const int better = (at[j] < 0) | (v > to[j]) | (v != v);");
     line("to[j] = better ? v : to[j];");
-    line("at[j] = better ? tap + j * %" PRId64 " : at[j];", stride);
+    line("at[j] = better ? tap + j * %s : at[j];", stride);
     close_block();
 }
 
@@ -72,28 +73,29 @@ static void max_lines(Kernel *k, const char *const *out, const char *const *in, 
     Dtype t = val(k->f->g, k->n->in[0])->dtype;
     int last = at->n - 1;
     int64_t width = xs->d[last + 2], wide = ys->d[last + 2];
-    const char *ct = cg_ctype(t), *to = linear(k, "c", out, ys->d + 2, last), *from = "0";
+    const char *ct = cg_ctype(t), *to = linear(k, "c", out, ys->d + 2, last), *from = "0",
+               *end = size(k, wide);
     for (int i = 0; i < last; i++)
         from = i == 0 ? in[0]
-                      : arena_printf(k->a, "(%s) * %" PRId64 " + %s", from, xs->d[i + 2], in[i]);
-    line("%s *to = y + (%s) * %" PRId64 ";", ct, to, wide);
+                      : arena_printf(k->a, "(%s) * %s + %s", from, size(k, xs->d[i + 2]), in[i]);
+    line("%s *to = y + (%s) * %s;", ct, to, end);
     if (index)
-        line("%s *at = index + (%s) * %" PRId64 ";", k->index, to, wide);
-    line("for (%s j = 0; j < %" PRId64 "; j++)", k->index, wide);
+        line("%s *at = index + (%s) * %s;", k->index, to, end);
+    line("for (%s j = 0; j < %s; j++)", k->index, end);
     line("    to[j] = %s%s;", type_lowest(t), index ? ", at[j] = -1" : "");
     for (int i = 0; i < last; i++)
         pool_tap(k, i, out[i], in[i]);
-    open_block("for (%s k%d = 0; k%d < %" PRId64 "; k%d++) {", k->index, last, last,
-               at->kernel[last], last);
+    open_block("for (%s k%d = 0; k%d < %s; k%d++) {", k->index, last, last,
+               size(k, at->kernel[last]), last);
     line_span(k, last, width, wide);
-    line("const %s tap = (%s) * %" PRId64 " + k%d * %" PRId64 " - %" PRId64 ";", k->index, from,
-         width, last, at->dilation[last], at->pad[last]);
-    max_tap(k, index, at->stride[last]);
+    line("const %s tap = (%s) * %s + k%d * %s - %s;", k->index, from, size(k, width), last,
+         size(k, at->dilation[last]), size(k, at->pad[last]));
+    max_tap(k, index, size(k, at->stride[last]));
     for (int i = 0; i <= last; i++)
         close_block();
     if (index) {
-        line("for (%s j = 0; j < %" PRId64 "; j++)", k->index, wide);
-        line("    at[j] = c * %" PRId64 " + (at[j] < 0 ? 0 : at[j]);", plane);
+        line("for (%s j = 0; j < %s; j++)", k->index, end);
+        line("    at[j] = c * %s + (at[j] < 0 ? 0 : at[j]);", size(k, plane));
     }
 }
 
@@ -103,7 +105,7 @@ static const char *pool_place(Kernel *k, const char *const *in)
     const Shape *xs = &val(k->f->g, k->n->in[0])->shape;
     const char *place = in[0];
     for (int i = 1; i < k->n->attr.n; i++)
-        place = arena_printf(k->a, "(%s) * %" PRId64 " + %s", place, xs->d[i + 2], in[i]);
+        place = arena_printf(k->a, "(%s) * %s + %s", place, size(k, xs->d[i + 2]), in[i]);
     return place;
 }
 
@@ -132,7 +134,7 @@ static void max_window(Kernel *k, const char *const *out, const char *const *in,
         close_block();
     line("y[%s] = best;", to);
     if (index)
-        line("index[%s] = (int64_t)c * %" PRId64 " + (at < 0 ? 0 : at);", to, plane);
+        line("index[%s] = (int64_t)c * %s + (at < 0 ? 0 : at);", to, size(k, plane));
 }
 
 /* y[to] = the window's sum over how many places it covers. */
@@ -148,10 +150,10 @@ static void average_window(Kernel *k, const char *const *out, const char *const 
         int64_t low = at->count_include_pad ? -at->pad[i] : 0,
                 high = at->count_include_pad ? xs->d[i + 2] + at->pad[at->n + i] : xs->d[i + 2];
         line("%s n%d = 0;", k->index, i);
-        line("for (%s j = 0, p = %s * %" PRId64 " - %" PRId64 "; j < %" PRId64
-             "; j++, p += %" PRId64 ")",
-             k->index, out[i], at->stride[i], at->pad[i], at->kernel[i], at->dilation[i]);
-        line("    n%d += p >= %" PRId64 " && p < %" PRId64 ";", i, low, high);
+        line("for (%s j = 0, p = %s * %s - %s; j < %s; j++, p += %s)", k->index, out[i],
+             size(k, at->stride[i]), size(k, at->pad[i]), size(k, at->kernel[i]),
+             size(k, at->dilation[i]));
+        line("    n%d += p >= %s && p < %s;", i, size(k, low), size(k, high));
         line("count *= n%d;", i);
     }
     pool_loops(k, out, in);
@@ -184,7 +186,7 @@ void kernel_pool(Kernel *k, bool max)
         many[i + 1] = lin(ys->d[i + 2]);
     }
     kernel_parallel(k, k->device ? at->n + 1 : 1, each, many, true);
-    line("const %s *from = x + c * %" PRId64 ";", ct, plane);
+    line("const %s *from = x + c * %s;", ct, size(k, plane));
     bool lines = max && !k->device;
     for (int i = 0; i < at->n - lines && !k->device; i++)
         kernel_loop(k, out[i], many[i + 1]);

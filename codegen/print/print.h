@@ -66,6 +66,8 @@ struct Print {
 const char *print_lin(Print *p, Lin x); /* "rows * 128", "512" */
 /* in parentheses where a product needs them */
 const char *print_factor(Print *p, Lin x);
+/* what an S_CONST is, or a guarded load elsewhere */
+const char *print_constant(const Print *p, const Stmt *s);
 const char *print_called(Print *p, uint32_t i);         /* a statement's name */
 const char *print_row_name(Print *p, uint32_t i);       /* of the buffer that has it for a row */
 /* an argument's name */

@@ -8,7 +8,6 @@
  * another: a thread per line where there are many, else a block per stretch of the line's elements,
  * which walks the line's updates (pp_scatter_line)
  */
-#include <inttypes.h>
 #include <string.h>
 
 #include "kernel.h"
@@ -114,8 +113,9 @@ static void open_lines(Kernel *k, const Lines *l)
         out_parts(k->a, k->f->sg, lin_at(l->elements, k->f->g->batch), STRETCH);
     out_lin(k->o, l->lines); /* it may have rows */
     const bool one = !strcmp(stretches, "1");
-    k->grid = arena_printf(k->a, "static_cast<unsigned>(%s%s%s)", lin_factor(k->a, l->lines),
-                           one ? "" : " * ", one ? "" : stretches);
+    k->grid = arena_printf(k->a, "static_cast<unsigned>(%s%s%s)",
+                           lin_factor(k->a, k->f->sg, l->lines), one ? "" : " * ",
+                           one ? "" : stretches);
     if (lin_is(l->lines, 1)) {
         line("const %s first = static_cast<%s>(blockIdx.x) * %d;", k->index, k->index, STRETCH);
     } else if (one) {
@@ -198,10 +198,11 @@ void kernel_scatter_elements(Kernel *k)
         one_by_one(k);
     } else if (planes_of_pool(k, &pool)) {
         open_lines(k, &pool);
-        const char *at = arena_printf(k->a, "index[line * %" PRId64 " + i] - line * %" PRId64,
-                                      pool.updates.c, pool.elements.c);
-        const char *to = arena_printf(k->a, "y[line * %" PRId64 " + at]", pool.elements.c);
-        const char *update = arena_printf(k->a, "u[line * %" PRId64 " + i]", pool.updates.c);
+        const char *updates = kernel_lin(k, pool.updates), *elements = kernel_lin(k, pool.elements);
+        const char *at =
+            arena_printf(k->a, "index[line * %s + i] - line * %s", updates, elements);
+        const char *to = arena_printf(k->a, "y[line * %s + at]", elements);
+        const char *update = arena_printf(k->a, "u[line * %s + i]", updates);
         walk_line(k, &pool, "i", at,
                   combine(k, n->attr.reduction, val(k->f->g, y)->dtype, to, update));
     } else {

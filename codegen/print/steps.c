@@ -45,7 +45,7 @@ static const char *step_text(const Out *o, const Step *s)
     }
     const char *of = s->kind == STEP_COLLECTIVE ? "" : title_direction(s);
     return arena_printf(o->a, "%s%s%s  %s", of, *of ? " of " : "", nodes,
-                        y ? shape_print(o->a, y->dtype, &y->shape) : "");
+                        y ? cg_shape(o->a, o->f->sg, y->dtype, &y->shape) : "");
 }
 
 static void print_kind(Out *o, const Step *s, const char *comment)
@@ -65,7 +65,7 @@ static void print_kind(Out *o, const Step *s, const char *comment)
 void print_step(Out *o, uint32_t i, uint32_t twin)
 {
     const Step *s = &o->f->step.at[i], *t = twin == NONE ? NULL : &o->f->step.at[twin];
-    cg_sizes_part(o->f->sg);
+    cg_sizes_part(o->f->sg->sizes);
     if (o->f->sg->print.probe)
         text_line(&o->text, "%s", o->f->sg->print.probe);
     const char *comment = step_text(o, s);

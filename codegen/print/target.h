@@ -60,8 +60,8 @@ const char *out_lin(Out *o, Lin x);                     /* of the function's row
 const char *out_lins(Out *o, const Lin *x, int n);      /* "rows, 4, 8" */
 /* Prints const int i0 = e / 16 % 4; ..: what a linear index is of n dimensions, but of those whose
    name is NULL.  Are there rows in it? */
-bool out_places(Text *t, const char *type, const char *linear, int n, const char *const *name,
-                const Lin *ext);
+bool out_places(Text *t, const StageGen *sg, const char *type, const char *linear, int n,
+                const char *const *name, const Lin *ext);
 /* How many parts of so many n makes: a number, or what lengths make of it. */
 const char *out_parts(Arena *a, const StageGen *sg, int64_t n, int many);
 const char *out_straight(Out *o, uint32_t buf); /* a buffer's name, which is to be declared */
@@ -69,17 +69,25 @@ void out_fresh(Out *o, Text *t);                        /* what Out.fresh declar
 const char *out_pointer(Out *o, const Step *s, uint32_t arg);   /* "c_attn + 128" */
 const char *out_arg(Out *o, const Step *s, ValueId v);  /* the argument that is this value */
 const char *out_key(const Out *o, const Step *s);       /* of a Dropout: "17u", "key1[i]" */
-/* rows, stream, conv as the text needs them */
+/* lengths, rows, stream, conv as the text needs them */
 void out_declare(const Out *o, Text *t);
-/* A kernel: what it comes from, lines of its formula (NULL: none), and its text. */
-typedef struct { const char *comment, *formula, *params, *body; } KernelText;
+/* A kernel: what it comes from, lines of its formula (NULL: none), and its text; index: the type of
+   lengths, which are its first parameters where the text names them; NULL: it declares them. */
+typedef struct { const char *comment, *formula, *params, *body, *index; } KernelText;
 /* Prints a kernel once per distinct text; returns its name. */
 const char *out_kernel(Out *o, const Step *s, const KernelText *x);
-/* The same for the device; threads: of a block at most; blocks: a multiprocessor need not hold more
- * of them (0: the compiler chooses). */
-const char *out_device_kernel(Out *o, const Step *s, const KernelText *x, int threads, int blocks);
+/* Prints a call of it as well. */
+void out_call(Out *o, const Step *s, const KernelText *x, const char *args);
+/* The same for the device. */
+typedef struct {
+    int threads;                    /* of a block at most */
+    int blocks;                     /* that a multiprocessor holds; 0: the compiler chooses */
+    const char *grid, *block;
+} Grid;
 /* PP_LAUNCH(name, grid, block, 0, stream, args); cut where it is long. */
-void out_launch(Out *o, const char *name, const char *grid, const char *block, const char *args);
+void out_launch(Out *o, const Step *s, const KernelText *x, const Grid *g, const char *args);
+/* Declares the lengths that code names, which `context` has: "c". */
+void out_lengths(Text *t, const char *code, const char *context);
 /* x, y; dx, dy for gradients; w, dw for parameters */
 const char **out_argument_names(Out *o, const Step *s);
 

@@ -14,8 +14,9 @@ static void nest(Out *o, const Step *s, const char *comment)
     const Parameters p = out_parameters(o, s, name, &uses, "int64_t");
     Text formula = {.a = o->a};
     formula_print(o->a, n, name, &formula);
-    const KernelText kernel = {comment, formula.at, text_all(&p.params), text_all(&body)};
-    text_line(&o->text, "%s(%s);", out_kernel(o, s, &kernel), text_all(&p.args));
+    const KernelText kernel = {comment, formula.at, text_all(&p.params), text_all(&body),
+                               "int64_t"};
+    out_call(o, s, &kernel, text_all(&p.args));
 }
 
 /* The formula, for a library that knows it. */
@@ -55,9 +56,13 @@ static void then(Out *o, const Step *s, const char *call, const char *head, cons
     nest_print_c(o->a, n, name, &uses, &body);
     INSIST(!uses.rows);
     formula_print(o->a, n, name, &formula);
+    Text all = {.a = o->a, .indent = 1};
+    if (n->sized)
+        out_lengths(&all, body.at, "of");
+    text_add(&all, "%s", body.at);
     const KernelText kernel = {comment, formula.at,
                                "const PpPart *of, const void *const *in, void *const *out",
-                               body.at};
+                               all.at, NULL};
     const char *kernel_name = out_kernel(o, t, &kernel);
     text_line(&o->text,
               "%s_then(%s, &(PpFollow){%s, (const void *const[]){%s}, (void *const[]){%s}%s});",

@@ -2,7 +2,6 @@
  * target_cuda.c - CUDA C for NVIDIA's GPUs: a nest is one kernel or several that are launched
  * (cuda.c); the file is C++17.
  */
-#include <inttypes.h>
 #include <string.h>
 
 #include "print.h"
@@ -16,8 +15,8 @@ static void part_arguments(const Out *o, const CudaNest *n, const CudaKernel *x,
             continue;
         text_item(&p->params, "%s%s *__restrict__ %s", x->part[j] == PART_WRITTEN ? "" : "const ",
                   type, n->part[j].name);
-        text_item(&p->args, "(%s *)(c->work + %" PRId64 ")", type,
-                  o->f->bytes.work + n->part[j].offset);
+        text_item(&p->args, "(%s *)(c->work + %s)", type,
+                  cg_size(o->a, o->f->sg, o->f->bytes.work + n->part[j].offset));
     }
 }
 
@@ -40,8 +39,9 @@ static void nest_kernel(Out *o, const Step *s, const CudaNest *out, int i, const
     Text formula = {.a = o->a};
     if (x->first)
         formula_print(o->a, n, name, &formula);
-    const KernelText kernel = {comment, formula.at, text_all(&p.params), text_all(&x->body)};
-    out_launch(o, out_device_kernel(o, s, &kernel, x->threads, x->blocks), x->grid, x->block,
+    const KernelText kernel = {comment, formula.at, text_all(&p.params), text_all(&x->body),
+                               out->index};
+    out_launch(o, s, &kernel, &(Grid){x->threads, x->blocks, x->grid, x->block},
                text_all(&p.args));
     if (x->when)
         text_close(&o->text);

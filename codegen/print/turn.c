@@ -3,8 +3,6 @@
  * the steps of one; what differs from turn to turn is a pointer, declared where it is first used:
  * an offset that grows by the same number, or one of a list that stands before the loop.
  */
-#include <inttypes.h>
-
 #include "target.h"
 
 /* In whose place the buffer comes to stand, where that is another field. */
@@ -24,7 +22,7 @@ static const char *value_text(Out *o, const Repeat *r, const RepeatField *x,
     const Graph *g = o->f->g;
     const ValueId first = o->f->buf.at[x->buf[0]].value, second = o->f->buf.at[x->buf[1]].value;
     const Value *v = val(g, first);
-    return arena_printf(o->a, "%s%s%s", shape_print(o->a, v->dtype, &v->shape),
+    return arena_printf(o->a, "%s%s%s", cg_shape(o->a, o->f->sg, v->dtype, &v->shape),
                         out_pattern(o->a, out_value_text(o->a, g, first),
                                     out_value_text(o->a, g, second)),
                         place_taken(o, r, x, name));
@@ -63,14 +61,15 @@ static bool places(const Out *o, const RepeatField *x, uint32_t from, uint32_t t
     return true;
 }
 
-static const char *by_turn(Arena *a, const Placing *p)
+static const char *by_turn(Out *o, const Placing *p)
 {
     if (p->step == 0)
-        return arena_printf(a, "%" PRId64, p->first);
+        return out_lin(o, lin(p->first));
+    const char *step = out_lin(o, lin(p->step < 0 ? -p->step : p->step));
     if (p->first == 0 && p->step > 0)
-        return arena_printf(a, "i * %" PRId64, p->step);
-    return arena_printf(a, "%" PRId64 " %c i * %" PRId64, p->first, p->step < 0 ? '-' : '+',
-                        p->step < 0 ? -p->step : p->step);
+        return arena_printf(o->a, "i * %s", step);
+    return arena_printf(o->a, "%s %c i * %s", out_lin(o, lin(p->first)), p->step < 0 ? '-' : '+',
+                        step);
 }
 
 /* Where the field is in turn i.  before: what must stand before the loop */
@@ -81,12 +80,12 @@ static const char *field_place(Out *o, const Repeat *r, const RepeatField *x, co
     uint32_t n = repeat_turns(r, x);
     Placing p = {.except = NONE};
     if (places(o, x, 0, n, &p))
-        return place_text(o, p.like, type, by_turn(o->a, &p));
+        return place_text(o, p.like, type, by_turn(o, &p));
     p.except = places(o, x, 1, n, &p) ? 0 : places(o, x, 0, n - 1, &p) ? n - 1 : NONE;
     if (p.except != NONE)
         return arena_printf(o->a, "i == %u ? %s : %s", p.except,
                             place_whole(o, x->buf[p.except], type),
-                            place_text(o, p.like, type, by_turn(o->a, &p)));
+                            place_text(o, p.like, type, by_turn(o, &p)));
     Text list = {.a = o->a};
     for (uint32_t t = 0; t < r->turns; t++)
         text_add(&list, "%s%s", t ? ", " : "",

@@ -224,26 +224,34 @@ static size_t bytes_of(const Field *f)
     return f->kind == STRUCT ? f->fields->bytes : size[f->kind];
 }
 
-void fields_list(const Fields *x, const char *name, const void *at, int n, Text *t)
+void fields_list(const Fields *x, const char *name, const void *at, int n, FieldSizes how,
+                 Text *t)
 {
     Text all = {.a = t->a};
     for (int i = 0; i < n; i++) {
         const char *of = (const char *)at + (size_t)i * x->bytes,
-                   *row = fields_text(x, arena_printf(all.a, "%s%d", name, i), of, t);
+                   *row = fields_text(x, arena_printf(all.a, "%s%d", name, i), of, how, t);
         text_add(&all, x->field[0].name ? "    {%s},\n" : "    %s,\n", *row ? row : "0");
     }
     text_add(t, "static const %s %s[] = {\n%s};\n\n", x->type, name, text_all(&all));
 }
 
+static const char *number(Arena *a, FieldSizes how, int64_t n)
+{
+    return how.within ? cg_size_text(a, how.sizes, n)
+                      : arena_printf(a, "%" PRId64, cg_size_outside(how.sizes, n));
+}
+
 /* An element; "": it is 0. */
-static const char *element(const Field *f, const char *name, const char *at, int n, Text *before)
+static const char *element(const Field *f, const char *name, const char *at, int n, FieldSizes how,
+                           Text *before)
 {
     Arena *a = before->a;
     const int whole = *(const int *)(const void *)at;
     const void *const *to = (const void *)at;
     int64_t wide;
     switch (f->kind) {
-    case INT: return whole ? arena_printf(a, "%d", whole) : "";
+    case INT: return whole ? number(a, how, whole) : "";
     case NAMED: return f->names[whole];
     case LETTER: return whole ? arena_printf(a, "'%c'", whole) : "";
     case TYPE: return whole ? type_runtime((Dtype)whole) : "";
@@ -252,22 +260,23 @@ static const char *element(const Field *f, const char *name, const char *at, int
     case HASH:
         memcpy(&wide, at, sizeof wide);
         return !wide           ? ""
-               : f->kind == WIDE ? arena_printf(a, "%" PRId64, wide)
+               : f->kind == WIDE ? number(a, how, wide)
                                  : arena_printf(a, "0x%016" PRIx64 "u", (uint64_t)wide);
     case STRUCT:
-        name = fields_text(f->fields, name, at, before);
+        name = fields_text(f->fields, name, at, how, before);
         return *name ? arena_printf(a, "{%s}", name) : "";
     case LIST:
     case TIMED:
         if (n && *to && f->fields)
-            fields_list(f->fields, name, *to, n, before);
+            fields_list(f->fields, name, *to, n, how, before);
         return n && *to ? name : "";
     }
     return "";
 }
 
 /* Of an array the elements up to the last one that is not 0; "": there is none. */
-static const char *value(const Field *f, const char *name, const char *of, Text *before)
+static const char *value(const Field *f, const char *name, const char *of, FieldSizes how,
+                         Text *before)
 {
     const char *x[PP_MAX_RANK];
     const size_t n = f->bytes / bytes_of(f);
@@ -276,7 +285,7 @@ static const char *value(const Field *f, const char *name, const char *of, Text 
     Text all = {.a = before->a};
     INSIST(n <= PP_MAX_RANK);
     for (size_t i = 0; i < n; i++) {
-        x[i] = element(f, name, of + f->at + i * bytes_of(f), count, before);
+        x[i] = element(f, name, of + f->at + i * bytes_of(f), count, how, before);
         end = *x[i] ? i + 1 : end;
     }
     for (size_t i = 0; i < end; i++)
@@ -284,18 +293,19 @@ static const char *value(const Field *f, const char *name, const char *of, Text 
     return n > 1 && end ? arena_printf(all.a, "{%s}", text_all(&all)) : text_all(&all);
 }
 
-const char *fields_text(const Fields *x, const char *name, const void *of, Text *before)
+const char *fields_text(const Fields *x, const char *name, const void *of, FieldSizes how,
+                        Text *before)
 {
     enum { LINE = 100 };
     Text all = {.a = before->a};
     size_t line = 0;
     if (!x->field[0].name) {
-        const char *only = value(&x->field[0], name, of, before);
+        const char *only = value(&x->field[0], name, of, how, before);
         return *only ? only : "NULL";
     }
     for (size_t i = 0; i < x->n; i++) {
         const Field *f = &x->field[i];
-        const char *is = value(f, arena_printf(all.a, "%s_%s", name, f->name), of, before);
+        const char *is = value(f, arena_printf(all.a, "%s_%s", name, f->name), of, how, before);
         if (!*is)
             continue;
         const bool cut = all.n && all.n - line + strlen(is) > LINE;

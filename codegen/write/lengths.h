@@ -1,6 +1,5 @@
 /*
- * lengths.h - one program of those that the model has with several lengths; lengths.c, others.c and
- * alike.c.
+ * lengths.h - one program of those that the model has with several lengths; lengths.c and others.c.
  */
 #ifndef PPSPLIT_LENGTHS_H
 #define PPSPLIT_LENGTHS_H
@@ -12,12 +11,16 @@
 const char *lengths_option(Arena *a, const Lengths *l);
 /* Leaves: not with these options; what to do instead is the hint. */
 NORETURN void lengths_refuse(const Lengths *l, Where where, const char *what);
-/* A stage in the Pipe of each sample, planned for the greatest lengths, and its file. */
-typedef struct {
-    StageGen *sg[SAMPLES];
-    Text text[SAMPLES];
-} Samples;
-void lengths_stage(Arena *a, const CodegenOptions *opt, uint32_t index, Target target, Samples *of);
+/* Prints with the lengths of sample k. */
+typedef void LengthsPrint(void *of, int k, SizesMet *sizes, Text *t);
+/* Adds the text that is printed with any lengths.  A function reads them from its PpCtx, or takes
+   them; outside functions is what is so with the greatest ones.  file: its name; wide: kernels have
+   lengths of 32 bits, products of them may be wider. */
+void lengths_print(Arena *a, const Lengths *l, const char *file, bool wide, LengthsPrint *print,
+                   void *of, Text *to);
+/* A stage of any lengths, as it is with those of the first sample. */
+StageGen *lengths_stage(Arena *a, const CodegenOptions *opt, uint32_t index, Target target,
+                        OutsideFile *outside, Text *file, Text *tables);
 /* What of the model may not vary, or not so, is fatal. */
 void lengths_check(const Lengths *l);
 /* Is the constant `own`, with these lengths, what the program has for those of the samples? */
@@ -25,10 +28,5 @@ bool lengths_constant(const Lengths *l, ValueId id, const int64_t *length, const
 
 /* others.c: what is another model with lengths that are no samples is fatal. */
 void lengths_others(const Lengths *l);
-
-/* alike.c: the text of which text[k] is that with lengths l->at[k].  file: its name.  A function
-   reads the lengths from its PpCtx, or takes them; outside functions is what is so with the
-   greatest ones: in pipeline.c, else nothing varies there. */
-const char *lengths_text(Arena *a, const Lengths *l, const Text *text, const char *file);
 
 #endif

@@ -178,22 +178,21 @@ typedef struct {
     OnnxWeight *weight;
     OutsideFile *outside;
     uint64_t hash;
-    Text launches, tables[SAMPLES];
+    Text launches, tables;
 } Written;
 
 static int64_t rows_of(const Pipe *p) { return p->graph->batch > 0 ? p->graph->batch : 1; }
 
-/* What lengths make of a text, or the one that there is; adds it to the program's hash. */
-static void put_samples(Arena *a, const CodegenOptions *opt, const Text *text, Written *w,
-                        const char *name)
+/* Adds it to the program's hash. */
+static void put_source(Arena *a, Written *w, const char *name, const Text *text)
 {
-    const char *all = opt->lengths ? lengths_text(a, opt->lengths, text, name) : text_all(text);
+    const char *all = text_all(text);
     w->hash = hash_bytes(w->hash, all, strlen(all));
     put(a, w->dir, name, all, strlen(all));
 }
 
 /* They are made on the host, whatever the target, of programs without lengths. */
-static void write_totals(Pipe *p, const CodegenOptions *opt, Written *w)
+static void write_totals(Pipe *p, Written *w)
 {
     if (!p->totals)
         return;
@@ -201,58 +200,64 @@ static void write_totals(Pipe *p, const CodegenOptions *opt, Written *w)
     StageGen *sg = cg_stage(a, p->totals, 0, TARGET_C);
     Text c = {.a = a};
     cg_stage_print(sg, &c);
-    put_samples(a, opt, &c, w, arena_printf(a, "%s.c", sg->name));
-    cg_tables_print(sg, NULL, &w->tables[0]);
+    put_source(a, w, arena_printf(a, "%s.c", sg->name), &c);
+    cg_tables_print(sg, NULL, &w->tables);
     arena_free(a);
 }
 
-/* With each length that is sampled. */
-static void print_stage(Arena *a, Pipe *p, const CodegenOptions *opt, uint32_t i, Target target,
-                        Samples *of)
+/* Its file and its tables; one of any lengths, as it is with some. */
+static StageGen *print_stage(Arena *a, Pipe *p, const CodegenOptions *opt, uint32_t i,
+                             Target target, OutsideFile *outside, Text *file, Text *tables)
 {
     Pipe *own = stage_of(p, i);
-    if (opt->lengths) {
-        lengths_stage(a, opt, i, target, of);
-        return;
-    }
-    StageGen *sg = of->sg[0] = cg_stage(a, own, i, target);
+    if (opt->lengths)
+        return lengths_stage(a, opt, i, target, outside, file, tables);
+    StageGen *sg = cg_stage(a, own, i, target);
     sg->microbatches = own != p ? p : NULL;
     sg->profiled = opt->profile && target == TARGET_C;
-    of->text[0] = (Text){.a = a};
-    cg_stage_print(sg, &of->text[0]);
+    cg_stage_print(sg, file);
+    cg_tables_print(sg, outside, tables);
+    return sg;
 }
 
 /* Its file for a target, and what others say of it. */
 static void write_stage(Pipe *p, const CodegenOptions *opt, uint32_t i, Target target, Written *w)
 {
     Arena *a = arena_within(p->graph->arena);
-    Samples of = {0};
-    print_stage(a, p, opt, i, target, &of);
-    put_samples(a, opt, of.text, w,
-                arena_printf(a, "stage%u.%s", i, target_row(target)->ending));
-    for (int k = 0; k < (opt->lengths ? opt->lengths->n : 1); k++)
-        cg_tables_print(of.sg[k], w->outside, &w->tables[k]);
+    Text file = {.a = a};
+    StageGen *sg = print_stage(a, p, opt, i, target, w->outside, &file, &w->tables);
+    put_source(a, w, arena_printf(a, "stage%u.%s", i, target_row(target)->ending), &file);
     if (target == TARGET_CUDA) {
-        const StageGen *sg = opt->lengths ? cg_stage(a, opt->lengths->most, i, target) : of.sg[0];
-        cg_launches_print(cg_launches(sg, a), i, rows_of(p), a, &w->launches);
+        const StageGen *most = opt->lengths ? cg_stage(a, opt->lengths->most, i, target) : sg;
+        cg_launches_print(cg_launches(most, a), i, rows_of(p), a, &w->launches);
     }
     if (!opt->bare && (target == TARGET_C || !opt->cpu))
-        cg_params_write(of.sg[0], w->params, w->final_params, opt->link, w->weight);
+        cg_params_write(sg, w->params, w->final_params, opt->link, w->weight);
     arena_free(a);
+}
+
+/* pipeline.c */
+typedef struct {
+    const CodegenOptions *opt;
+    const Written *w;
+} Program;
+
+static void print_program(void *arg, int k, SizesMet *sizes, Text *t)
+{
+    const Program *x = arg;
+    cg_pipeline_print(x->opt->lengths->pipe[k], x->opt, x->w->hash, &x->w->tables, sizes, t);
 }
 
 static void write_program(Pipe *p, const CodegenOptions *opt, Written *w)
 {
     Arena *a = p->graph->arena;
     const Lengths *l = opt->lengths;
-    Text plan[SAMPLES];
+    Text plan = {.a = a};
     if (l)
         lengths_check(l), lengths_others(l);
     w->hash = HASH_START;
-    w->launches.a = a;
+    w->launches.a = w->tables.a = a;
     cg_launches_head(rows_of(p), &w->launches);
-    for (int k = 0; k < SAMPLES; k++)
-        w->tables[k] = plan[k] = (Text){.a = a};
     for (uint32_t i = 0; i < p->stage.n; i++) {
         if (opt->cpu)
             write_stage(p, opt, i, TARGET_C, w);
@@ -261,10 +266,12 @@ static void write_program(Pipe *p, const CodegenOptions *opt, Written *w)
     }
     if (opt->cuda)
         put(a, w->dir, "launches.tsv", w->launches.at, w->launches.n);
-    write_totals(p, opt, w);
-    for (int k = 0; k < (l ? l->n : 1); k++)
-        cg_pipeline_print(l ? l->pipe[k] : p, opt, w->hash, &w->tables[k], &plan[k]);
-    put_samples(a, opt, plan, w, "pipeline.c");
+    write_totals(p, w);
+    if (l)
+        lengths_print(a, l, "pipeline.c", false, print_program, &(Program){opt, w}, &plan);
+    else
+        cg_pipeline_print(p, opt, w->hash, &w->tables, NULL, &plan);
+    put_source(a, w, "pipeline.c", &plan);
 }
 
 /* The functions of --ops, for the targets that there are. */

@@ -4,6 +4,7 @@
  * microbatches, and main().
  */
 #include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/cli/version.h"
@@ -20,9 +21,20 @@ static void print_stages(const Pipe *p, const char *name, const char *suffix, Te
     text_add(t, "};\n");
 }
 
+/* "n i64 = 48": a value may be a length. */
+static const char *bound_text(Arena *a, const char *bound, SizesMet *sizes)
+{
+    const char *value = strrchr(bound, ' ') + 1;
+    char *end;
+    const int64_t n = strtoll(value, &end, 10);
+    if (!sizes || *end || end == value)
+        return bound;
+    return arena_printf(a, "%.*s%" PRId64, (int)(value - bound), bound, cg_size_outside(sizes, n));
+}
+
 /* The inputs as they are for any number of rows, and those that have a value: what --bind and
  * --chunk have made of them. */
-static const char *inputs_text(const Pipe *p)
+static const char *inputs_text(const Pipe *p, SizesMet *sizes)
 {
     const Graph *g = p->graph;
     int64_t batch = g->batch > 0 ? g->batch : 1;
@@ -35,39 +47,43 @@ static const char *inputs_text(const Pipe *p)
             continue;
         if (v->batch >= 0)
             row.d[v->batch] /= batch;
+        for (int d = 0; d < row.rank; d++)
+            row.d[d] = cg_size_outside(sizes, row.d[d]);
         text_add(&all, "%s%s %s", all.n ? ", " : "", v->name,
                  shape_print(g->arena, v->dtype, &row));
         if (v->batch >= 0)
             text_add(&all, " a row, along %d", v->batch);
     }
     for (uint32_t i = 0; i < g->files.bound.n; i++)
-        text_add(&all, "%s%s", all.n ? ", " : "", g->files.bound.at[i]);
+        text_add(&all, "%s%s", all.n ? ", " : "",
+                 bound_text(g->arena, g->files.bound.at[i], sizes));
     return text_all(&all);
 }
 
 /* What of ppsplit's options changes the numbers of a run. */
-static void add_made(PpPlan *plan, const Pipe *p, const CodegenOptions *opt)
+static void add_made(PpPlan *plan, const Pipe *p, const CodegenOptions *opt, SizesMet *sizes)
 {
     PpMade *made = arena_array(p->graph->arena, PpMade, opt->made.n + 1);
     for (uint32_t i = 0; i < opt->made.n; i++)
         made[i] = (PpMade){opt->made.at[i].option, opt->made.at[i].value};
-    made[opt->made.n] = (PpMade){"bind", inputs_text(p)};
+    made[opt->made.n] = (PpMade){"bind", inputs_text(p, sizes)};
     plan->program.made = made;
     plan->program.n_made = (int)opt->made.n + 1;
 }
 
 /* Fills in what it says of all the text, as it is without that. */
-static void print_plan(PpPlan *plan, const CodegenOptions *opt, Text *t)
+static void print_plan(PpPlan *plan, const CodegenOptions *opt, SizesMet *sizes, Text *t)
 {
+    const FieldSizes how = {sizes, false};
     Text lists = {.a = t->a};
-    const char *all = fields_text(&fields_plan, "plan", plan, &lists);
+    const char *all = fields_text(&fields_plan, "plan", plan, how, &lists);
     plan->program.written = hash_bytes(plan->program.hash, t->at, t->n);
     plan->program.written = hash_bytes(plan->program.written, all, strlen(all));
     if (lists.n)
         plan->program.written = hash_bytes(plan->program.written, lists.at, lists.n);
-    all = fields_text(&fields_plan, "plan", plan, t);
+    all = fields_text(&fields_plan, "plan", plan, how, t);
     if (plan->totals.n)
-        fields_list(&fields_total, "plan_totals", plan->totals.of, plan->totals.n, t);
+        fields_list(&fields_total, "plan_totals", plan->totals.of, plan->totals.n, how, t);
     text_add(t, "const PpPlan pp_plan = {\n    %s,\n", all);
     t->indent = 1;
     if (plan->totals.n)
@@ -81,14 +97,14 @@ static void print_plan(PpPlan *plan, const CodegenOptions *opt, Text *t)
 }
 
 void cg_pipeline_print(Pipe *p, const CodegenOptions *opt, uint64_t hash, const Text *tables,
-                       Text *out)
+                       SizesMet *sizes, Text *out)
 {
     bool cpu = opt->cpu, cuda = opt->cuda;
     Text body = {.a = p->graph->arena}, *t = &body;
     PpPlan plan = cg_program_table(p, opt->lengths, t->a);
     plan.program.hash = hash;
     plan.device = cpu ? PP_CPU : PP_CUDA;
-    add_made(&plan, p, opt);
+    add_made(&plan, p, opt, sizes);
     text_add(t, "%s#include \"pp.h\"\n\n%s", cuda ? "#include <math.h>\n\n" : "",
              tables->at ? tables->at : "");
     if (cpu)
@@ -100,7 +116,7 @@ void cg_pipeline_print(Pipe *p, const CodegenOptions *opt, uint64_t hash, const 
         text_add(t, "#else\n#define cuda_stages NULL\n#endif\n");
     }
     text_add(t, "\n");
-    print_plan(&plan, opt, t);
+    print_plan(&plan, opt, sizes, t);
     text_line(t,
               "int main(int argc, char **argv)\n{\n    return pp_main(argc, argv, &pp_plan);\n}");
     text_add(out,

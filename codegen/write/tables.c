@@ -41,6 +41,8 @@ void cg_short_constants(const StageGen *sg, const char *prefix, Text *t)
     }
 }
 
+static FieldSizes outside_of(const StageGen *sg) { return (FieldSizes){sg->sizes, false}; }
+
 /* Short ones stand in the source of the CPU's functions; a device reads all of them in its memory,
    the short ones behind the others. */
 static void print_constants(const StageGen *sg, const PpStage *st, OutsideFile *outside, Text *t)
@@ -56,7 +58,7 @@ static void print_constants(const StageGen *sg, const PpStage *st, OutsideFile *
         const uint32_t i = order.at[k];
         const PpConst *c = &st->constants[k];
         OutsidePlace at = {0};
-        text_add(t, "    {%s,\n     ", fields_text(&fields_const, name, c, t));
+        text_add(t, "    {%s,\n     ", fields_text(&fields_const, name, c, outside_of(sg), t));
         if (sg->constants.at[i].inlined) {
             text_add(t, ".data = %sc%u},\n", prefix, i);
             continue;
@@ -79,16 +81,22 @@ static void print_convs(const StageGen *sg, const PpStage *st, Text *t)
     text_line(t, "extern const PpConvShape %s_conv[%d];\nconst PpConvShape %s_conv[%d] = {", name,
               n, name, n);
     for (int i = 0; i < n; i++)
-        text_add(t, "    {%s},\n", fields_text(&fields_conv, name, &st->conv.shape[i], t));
+        text_add(t, "    {%s},\n",
+                 fields_text(&fields_conv, name, &st->conv.shape[i], outside_of(sg), t));
     text_line(t, "};\n");
     if (!sg->lengths)
         return;
     text_line(t, "PpConvShape %s_conv_shape(const PpCtx *c, int i);", name);
     text_line(t, "PpConvShape %s_conv_shape(const PpCtx *c, int i)\n{", name);
-    text_line(t, "    const PpConvShape shape[] = {");
+    Text shapes = {.a = t->a};
     for (int i = 0; i < n; i++)
-        text_add(t, "    {%s, .length = c->length},\n",
-                 fields_text(&fields_conv, name, &st->conv.shape[i], t));
+        text_add(&shapes, "    {%s, .length = c->length},\n",
+                 fields_text(&fields_conv, name, &st->conv.shape[i],
+                             (FieldSizes){sg->sizes, true}, t));
+    t->indent = 1;
+    out_lengths(t, text_all(&shapes), "c");
+    t->indent = 0;
+    text_add(t, "    const PpConvShape shape[] = {\n%s", text_all(&shapes));
     text_line(t, "    };\n    return shape[i];\n}\n");
 }
 
@@ -123,7 +131,8 @@ static void print_again(const StageGen *sg, const PpStage *st, Text *t)
         return;
     text_line(t, "static const PpAgain %s_again[] = {", cg_table_name(sg));
     for (int k = 0; k < st->n_again; k++)
-        text_line(t, "    {%s, .make = %s},", fields_text(&fields_again, "", &st->again[k], t),
+        text_line(t, "    {%s, .make = %s},",
+                  fields_text(&fields_again, "", &st->again[k], outside_of(sg), t),
                   function(sg, (FuncKind)(F_AGAIN + k)));
     text_line(t, "};\n");
 }
@@ -153,7 +162,7 @@ static void print_functions(const StageGen *sg, const PpStage *st, Text *t)
 static void print_stage(const StageGen *sg, const PpStage *st, const char *name, const char *head,
                         Text *t)
 {
-    const char *all = fields_text(&fields_stage, name, st, t);
+    const char *all = fields_text(&fields_stage, name, st, outside_of(sg), t);
     text_line(t, "%s = {", head);
     text_add(t, "    %s,\n", all);
     t->indent = 1;

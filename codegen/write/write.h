@@ -26,9 +26,9 @@ void cg_tables_print(const StageGen *sg, OutsideFile *outside, Text *t);
 void cg_launches_head(int64_t rows, Text *t);
 void cg_launches_print(const StageLaunches *s, uint32_t stage, int64_t rows, Arena *a, Text *t);
 
-/* pipeline.c */
+/* pipeline.c; sizes: where lengths vary, with those of the Pipe; NULL */
 void cg_pipeline_print(Pipe *p, const CodegenOptions *opt, uint64_t hash, const Text *tables,
-                       Text *t);
+                       SizesMet *sizes, Text *t);
 
 /* params.c; dir: where to write; final_dir: where that will lie in the end, absolute; weight: where
  * each parameter's bytes went */

@@ -110,7 +110,7 @@ static void print_stages(Pipe *p, Input *in)
             onnx_write_backward(p, i, weight, NULL, nowhere);
     }
     const CodegenOptions both = {.cpu = true, .cuda = true};
-    cg_pipeline_print(p, &both, 0, &tables, &t);
+    cg_pipeline_print(p, &both, 0, &tables, NULL, &t);
     for (uint32_t i = 0; i < p->graph->param.n; i++) {
         const Param *q = &p->graph->param.at[i];
         size_t n = param_size(q);
