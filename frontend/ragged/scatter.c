@@ -100,7 +100,7 @@ void ragged_scatter(ImportState *s, Import *im, Importer *fn)
     places.in = unpacked;
     im = &places;
     const char *how = im_str(im, "reduction", "none");
-    bool whole_rows = !nd && low_shape(g, im->in[2]).rank > 0;
+    bool whole_rows = nd ? is.d[1] == 1 : low_shape(g, im->in[2]).rank > 0;
     for (int d = 1; d < x.rank && whole_rows; d++)
         whole_rows = low_shape(g, im->in[2]).d[d] == x.d[d];
     int64_t times = whole_rows ? repeats(known_rows(im, im->in[1]), is.d[0], x.d[0]) : 0;

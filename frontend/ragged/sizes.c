@@ -79,7 +79,7 @@ void ragged_concat(ImportState *s, Import *im, Importer *fn)
     Import own = with_operands(im, &in);
     const Ragged *first = NULL;
     ValueId mask = NONE;
-    bool along = false, all = true;
+    bool along = false, all = true, in_place = true;
     int axis = low_axis(im, im_int(im, "axis", 0), low_shape(im->g, im->in[0]).rank);
     for (uint32_t i = 0; i < im->nin; i++) {
         const Ragged *r = ragged_find(s, im->in[i]);
@@ -91,7 +91,7 @@ void ragged_concat(ImportState *s, Import *im, Importer *fn)
         along = along || (r && r->dim == axis);
         mask = r && mask != NONE ? ragged_common(s, mask, r->mask) : r ? r->mask : mask;
         all = all && r && mask != NONE;
-        in[i] = ragged_in_order(s, im->in[i]);
+        in_place = in_place && r && !r->packed && r->mask == first->mask;
     }
     INSIST(first);
     Ragged was = *first;
@@ -99,6 +99,13 @@ void ragged_concat(ImportState *s, Import *im, Importer *fn)
         return;
     if (!along && !all)
         refuse(im, -1, " of two such sizes along another dim");
+    if (!along && in_place) {                   /* places stay where they are */
+        fn(im);
+        ragged_settle(s, im, 0, was, false);
+        return;
+    }
+    for (uint32_t i = 0; i < im->nin; i++)
+        in[i] = ragged_in_order(s, im->in[i]);
     fn(&own);
     was.packed = !along || im->nin == 1;
     was.mask = !along ? mask : im->nin > 1 ? joined_masks(s, im, axis) : was.mask;

@@ -284,9 +284,33 @@ static void test_branches(void)
     is(branch(NULL, "c=true"), 2, "0 : 0", "the other does not exist");
 }
 
+/* z[mask] = -x[mask], as dynamo writes it: the places are joined with nothing. */
+static void test_masked(void)
+{
+    M m = {0};
+    Buf n = {0}, a = {0};
+    value(&m, INPUT, "x", FLOAT, "4,3");
+    value(&m, INPUT, "mask", BOOL, "4");
+    node(&m, "Sub", "zero", "x x", "z", NULL, NULL);
+    node(&m, "NonZero", "found", "mask", "f", NULL, NULL);
+    node(&m, "Transpose", "turned", "f", "t", NULL, NULL);
+    node_begin(&n, "Concat", "joined", "t", "i", NULL, NULL);
+    put_string(&a, 1, "axis");
+    put_int(&a, 3, 1);
+    put_int(&a, 20, 2);
+    put_message(&n, 5, &a);
+    put_message(&m.graph, 1, &n);
+    node(&m, "GatherND", "got", "x i", "u", NULL, NULL);
+    node(&m, "Neg", "neg", "u", "v", NULL, NULL);
+    node(&m, "ScatterND", "put", "z i v", "y", NULL, NULL);
+    value(&m, OUTPUT, "y", FLOAT, "4,3");
+    is(import_with(&m, ""), 4, "0 0 : 0", "rows that a mask takes and puts back stay in place");
+}
+
 int main(void)
 {
     models_begin();
+    test_masked();
     test_names();
     test_computed();
     test_refusals();
