@@ -261,7 +261,7 @@ void import_max_unpool(Import *im)
 
 /* ---- Det ---- */
 
-enum { LARGEST_DET = 5 };
+enum { LARGEST_MINORS = 5, LARGEST_DET = 64 };
 
 /* Of the rows from `row` on and the columns that are not in `used`: along the first of them. */
 static ValueId minor(Graph *g, ValueId x, int row, int n, unsigned used)
@@ -282,6 +282,37 @@ static ValueId minor(Graph *g, ValueId x, int row, int n, unsigned used)
     return sum;
 }
 
+/*
+ * Gaussian elimination with partial pivoting (Golub and Van Loan, Matrix Computations, 3.4): the
+ * product of the pivots, each with the sign of its exchange.  A column of zeros makes it 0.
+ */
+static ValueId pivots(Graph *g, ValueId x, int64_t n)
+{
+    int row = low_shape(g, x).rank - 2, column = row + 1;
+    ValueId product = NONE;
+    for (; n > 0; n--) {
+        ValueId size = g_unary(g, OP_Abs, g_slice_axis(g, x, column, 0, 1)),
+                place = graph_node(g, OP_ArgMax, 1, &size, (Attr){.axis = row}),
+                is = g_binary(g, OP_Equal, g_iota(g, DT_I64, row + 2, row, n), place),
+                best = g_reduce(g, OP_ReduceSum, g_where(g, is, x, g_like(g, x, 0)), 1,
+                                (int64_t[]){row}),
+                pivot = g_slice_axis(g, best, column, 0, 1),
+                moved = g_binary(g, OP_Greater, place, g_like(g, place, 0)),
+                factor = g_where(g, moved, g_neg(g, pivot), pivot);
+        product = product == NONE ? factor : g_mul(g, product, factor);
+        if (n == 1)
+            break;
+        ValueId none = g_binary(g, OP_Equal, pivot, g_like(g, pivot, 0)),
+                others = g_where(g, is, g_slice_axis(g, x, row, 0, 1), x);
+        others = g_slice_axis(g, others, row, 1, n - 1);
+        ValueId times = g_div(g, g_slice_axis(g, others, column, 0, 1),
+                              g_where(g, none, g_like(g, pivot, 1), pivot));
+        x = g_sub(g, g_slice_axis(g, others, column, 1, n - 1),
+                  g_mul(g, times, g_slice_axis(g, best, column, 1, n - 1)));
+    }
+    return product;
+}
+
 void import_det(Import *im)
 {
     Shape s = low_need_rank(im, 0, 2, MAX_RANK), to = s;
@@ -291,5 +322,7 @@ void import_det(Import *im)
         low_fatal(im, 0, "the determinant of %s: square matrices up to %d are supported",
                   shape_print(im->arena, low_dtype(im->g, im->in[0]), &s), LARGEST_DET);
     to.rank -= 2;
-    im->out[0] = g_reshape(im->g, minor(im->g, im->in[0], 0, (int)n, 0), &to);
+    ValueId x = im->in[0];
+    x = n > LARGEST_MINORS ? pivots(im->g, x, n) : minor(im->g, x, 0, (int)n, 0);
+    im->out[0] = g_reshape(im->g, x, &to);
 }

@@ -118,8 +118,25 @@ static void test_causal_conv(void)
     arena_free(t->arena);
 }
 
+/* Of more than five rows: by elimination.  The values are numpy's. */
+static void test_det(void)
+{
+    T *t = begin();
+    double v[72];
+    for (int i = 0; i < 72; i++)
+        v[i] = 2 * fmod(0.6180339887498949 * (i + 1) * (i + 1), 1) - 1;
+    ValueId x = input(t, S(2, 6, 6), v);
+    lower(t, OP_Det, 22, "", 1, &x, 1);
+    const double *y = evaluate(t)[t->out[0]].data;
+    ok(fabs(y[0] + 0.7785140365705316) < 1e-12 && fabs(y[1] + 0.9885515924707378) < 1e-12,
+       "Det: %.17g and %.17g", y[0], y[1]);
+    check_gradient(t, 0, 0, "Det");
+    arena_free(t->arena);
+}
+
 int main(void)
 {
+    test_det();
     test_linear_attention();
     test_causal_conv();
     test_deform_conv();
