@@ -52,6 +52,7 @@ typedef struct {
     double operations, recomputed;             /* as in Plan */
     int half_type;                             /* of the parameters' half copies; 0: none */
     char half[48];                             /* how products of it are computed */
+    char machine[64], cpus[96];                  /* --log-json: where it runs */
 } MemoryReport;
 int64_t memory_total(const MemoryReport *m); /* what a rank takes for a step */
 

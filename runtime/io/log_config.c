@@ -10,13 +10,6 @@
 #include <string.h>
 #include <unistd.h>
 
-typedef struct {
-    char host[64], cpus[96], where[80];
-    int threads;
-    int64_t memory, activations; /* planned for a step, bytes */
-    double operations;           /* floating-point, of the model's in a step */
-} Place;
-
 /* The CPUs that this thread may run on, as taskset says them: 0-3,8. */
 static void cpus_text(char *to, size_t n)
 {
@@ -43,25 +36,25 @@ static void put_text(JsonOut *o, const char *key, const char *value)
     json_put_text(o, key, value && value[0] ? value : NULL);
 }
 
-static void put_places(JsonOut *o, const Place *p, int n)
+static void put_places(JsonOut *o, const MemoryReport *m, int n, int passes)
 {
     json_begin(o, "places", '[');
     for (int k = 0; k < n; k++) {
         json_begin(o, NULL, '{');
         json_put(o, "rank", "%d", k);
-        put_text(o, "host", p[k].host);
-        put_text(o, "cpus", p[k].cpus);
-        json_put(o, "threads", "%d", p[k].threads);
-        put_text(o, "device", p[k].where);
-        json_put(o, "memory", "%" PRId64, p[k].memory);
-        json_put(o, "activations", "%" PRId64, p[k].activations);
-        json_put(o, "operations", "%.17g", p[k].operations);
+        put_text(o, "host", m[k].machine);
+        put_text(o, "cpus", m[k].cpus);
+        json_put(o, "threads", "%d", m[k].threads);
+        put_text(o, "device", m[k].where);
+        json_put(o, "memory", "%" PRId64, memory_total(&m[k]));
+        json_put(o, "activations", "%" PRId64, m[k].bytes.slots);
+        json_put(o, "operations", "%.17g", (m[k].operations - m[k].recomputed) * passes);
         json_end(o, "}");
     }
     json_end(o, "]");
 }
 
-static PpStatus put_line(const Log *l, const LogConfig *c, const Place *place, int ranks)
+static PpStatus put_line(const Log *l, const LogConfig *c, const MemoryReport *all, int ranks)
 {
     static const char *const modes[] = {"train", "eval", "infer"};
     const PpPlan *p = c->model;
@@ -82,7 +75,7 @@ static PpStatus put_line(const Log *l, const LogConfig *c, const Place *place, i
     put_text(&o, "mpi", c->mpi);
     put_text(&o, "blas", c->blas);
     put_text(&o, "resumed_from", c->resumed_from);
-    put_places(&o, place, ranks);
+    put_places(&o, all, ranks, c->passes);
     json_begin(&o, "arguments", '[');
     for (int i = 1; i < l->opt->command.argc; i++)
         json_put_text(&o, NULL, l->opt->command.argv[i]);
@@ -94,19 +87,14 @@ static PpStatus put_line(const Log *l, const LogConfig *c, const Place *place, i
 
 PpStatus log_config(Log *l, Group *g, const LogConfig *c, const MemoryReport *mine)
 {
-    Place here = {.threads = mine->threads,
-                  .memory = memory_total(mine),
-                  .activations = mine->bytes.slots,
-                  .operations = (mine->operations - mine->recomputed) * c->passes};
-    gethostname(here.host, sizeof here.host - 1);
-    cpus_text(here.cpus, sizeof here.cpus);
-    snprintf(here.where, sizeof here.where, "%s", mine->where);
+    MemoryReport here = *mine, *all;
+    POOL(room);
     if (!l->opt->report.log_json && !l->opt->report.tensorboard)
         return PP_OK;
-    Place *all;
-    POOL(room);
+    gethostname(here.machine, sizeof here.machine - 1);
+    cpus_text(here.cpus, sizeof here.cpus);
     TRY(group_gather(g, &here, sizeof here, &room, &all));
     for (int k = 0; k < g->ranks; k++)
-        l->memory = all[k].memory > l->memory ? all[k].memory : l->memory;
+        l->memory = memory_total(&all[k]) > l->memory ? memory_total(&all[k]) : l->memory;
     return l->json ? put_line(l, c, all, g->ranks) : PP_OK;
 }
