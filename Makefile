@@ -49,7 +49,8 @@ $(BUILD)/embed.o: codegen/write/embed.sh $(IN_OUTPUT) $(RUNTIME)
 	$(Q)$(CC) -std=c11 -I. $(CFLAGS) -c -o $@ $(BUILD)/embed.c
 
 # The runtime as generated programs build it, without optional libraries: its own tests link it.
-$(BUILD)/libppruntime.a: $(patsubst %.c,$(BUILD)/runtime.o/%.o,$(filter %.c,$(RUNTIME)))
+OWN      := $(patsubst %.c,$(BUILD)/runtime.o/%.o,$(filter %.c,$(RUNTIME)))
+$(BUILD)/libppruntime.a: $(OWN)
 	$(call say,AR,$@)
 	$(Q)rm -f $@ && ar rcsD $@ $^
 $(BUILD)/runtime.o/%.o: WARN += -Wno-unknown-pragmas
@@ -147,8 +148,8 @@ $(BUILD)/cuda_shim/libshim.a: $(wildcard tests/cuda_shim/*)
 	$(call say,SHIM,$@)
 	$(Q)! command -v $(CXX) >/dev/null || $(MAKE) -s -f tests/cuda_shim/shim.mk O=$(@D)
 
-CHECKED  := $(UNIT) $(BUILD)/tests/objects/made $(BUILD)/tests/libpp.so $(if $(shell command -v $(CXX)),$(BUILD)/tests/libdevice.so)
-check: $(BUILD)/ppsplit tools $(CHECKED)
+$(UNIT): | $(BUILD)/tests/libpp.so $(if $(shell command -v $(CXX)),$(BUILD)/tests/libdevice.so)
+check: $(BUILD)/ppsplit tools $(UNIT) $(BUILD)/tests/objects/made
 	$(Q)$(MAKE) -s layers
 	$(Q)BUILD=$(BUILD) PIPELINE_CFLAGS='$(PIPELINE_CFLAGS)' prove -j2 --timer --exec 'timeout -k 10 1500' $(UNIT) $(SCRIPTS)
 
@@ -235,11 +236,12 @@ $(BUILD)/drive: tests/fuzz/drive.c tests/fuzz/fuzz_bytes.c $(BUILD)/libppsplit.a
 	$(Q)$(FUZZED)
 
 # No file may include from a room above its own: base < ir < frontend < partition < autodiff < codegen, and base < schedule < runtime;
-# report/, planner/ and annotate/ stand on both.
+# report/, planner/ and annotate/ stand on both.  Includes are looked at before anything is compiled.
 layers:
 	$(Q)tests/layers $(call sources,$(ROOMS) command,c) $(call sources,$(ROOMS) command,h) $(call sources,runtime,cu)
-	$(Q)tests/circles $(wildcard $(OBJ))
-	$(Q)tests/circles $(wildcard $(patsubst %.c,$(BUILD)/runtime.o/%.o,$(filter %.c,$(RUNTIME))))
+	$(Q)$(MAKE) -s $(OBJ) $(OWN)
+	$(Q)tests/circles $(OBJ)
+	$(Q)tests/circles $(OWN)
 
 sanitize:
 	$(Q)SANITIZED=1 ASAN_OPTIONS=detect_leaks=0 $(MAKE) check BUILD=$(BUILD)/sanitize \

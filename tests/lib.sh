@@ -23,6 +23,8 @@ if [ -z "${TMPDIR:-}" ] && [ -w /dev/shm ] && ! grep -q ' /dev/shm .*noexec' /pr
 fi
 work=$(mktemp -d "${TMPDIR:-/tmp}/ppsplit-test.XXXXXX")
 trap 'rm -rf "$work"' EXIT
+# The shared objects are of the runtime that ppsplit writes now: those of another one may compute wrong numbers, silently.
+[ "$build/tests/objects/made" -nt "$build/ppsplit" ] || make -s -j2 -C "$top" BUILD="${BUILD:-build}" "${BUILD:-build}/tests/objects/made" >&2
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_btl_vader_single_copy_mechanism=none
 cc=$(cat "$build/tests/objects/made" 2>/dev/null)       # what compiled the shared objects: another would compile them again
 cc=${cc:-${CC:-cc}}
