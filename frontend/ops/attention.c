@@ -72,7 +72,6 @@ static Attention attention(Import *im, ValueId q_, ValueId k_, ValueId v_)
                        .batch = q.d[0],
                        .q_len = q.d[2],
                        .kv_len = k.d[2],
-                       .past = k.d[2] - q.d[2],
                        .scale = 1 / sqrt((double)low_max(q.d[3], 1)),
                        .precise = t,
                        .keep = NONE,
@@ -105,14 +104,14 @@ static ValueId probabilities(const Attention *a, ValueId scores, ValueId *biased
 {
     Graph *g = a->im->g;
     ValueId bias = a->bias;
-    *biased = scores;
+    *biased = bias == NONE ? scores : g_add(g, scores, bias);
+    if (a->keep != NONE) /* a score that is hidden may be infinite */
+        *biased = g_formula(g, "keep, x: keep ? x : -inf", a->keep, *biased);
+    if (!a->dead || (bias == NONE && a->keep == NONE))
+        return g_softmax(g, *biased, 3);
     if (a->keep != NONE)
         bias = g_formula(g, "keep, bias: keep ? bias : -inf", a->keep,
                          bias == NONE ? g_like(g, scores, 0) : bias);
-    if (bias != NONE)
-        *biased = g_add(g, scores, bias);
-    if (bias == NONE || !a->dead)
-        return g_softmax(g, *biased, 3);
     int64_t last = low_shape(g, bias).rank - 1;
     ValueId dead = g_formula(g, "most: most == -inf", g_reduce(g, OP_ReduceMax, bias, 1, &last));
     /* Dead rows go through the softmax as zeros, so that neither they nor their gradients are NaN.
@@ -274,7 +273,10 @@ static void ms_attend(Attention *a, ValueId add, bool causal)
     a->bias = add;
     a->scale = scale > 0 ? scale : a->scale;
     a->cap = fmax(im_float(im, "softcap", 0), 0);
-    position_masks(a, g_scalar(im->g, DT_I64, (double)a->past), causal, -1, -1);
+    if (causal && a->q_len != a->kv_len) /* of these ONNX Runtime hides nothing from the last query */
+        low_fatal(im, -1, "causal, with %lld keys for %lld queries", (long long)a->kv_len,
+                  (long long)a->q_len);
+    position_masks(a, g_scalar(im->g, DT_I64, 0), causal, -1, -1);
     im->out[0] = merge_heads(im->g, attend(a, shown));
 }
 

@@ -335,6 +335,22 @@ static void test_attention_without_keys(void)
     arena_free(t->arena);
 }
 
+/* A score that overflows where a later key is hidden, as those of float16 do. */
+static void test_attention_overflow(void)
+{
+    T *t = begin();
+    ValueId in[3] = {input(t, S(1, 1, 2, 1), V(1e200, 0)),
+                     input(t, S(1, 1, 2, 1), V(0, 1e200)), input(t, S(1, 1, 2, 1), V(2, 4))};
+    ValueId dx[3];
+    lower(t, OP_Attention, 23, "is_causal=1i", 3, in, 1);
+    differentiate(t, t->out[0], NONE, dx);
+    Tensor *at = evaluate(t);
+    ok(close_to(&at[t->out[0]], V(2, 3)) && close_to(&at[dx[0]], V(0, 5e199)) &&
+           close_to(&at[dx[1]], V(0, 0)) && close_to(&at[dx[2]], V(1.5, 0.5)),
+       "Attention: what is hidden may overflow");
+    arena_free(t->arena);
+}
+
 /* To bool: whatever is not 0; and a narrow integer wraps. */
 static void test_cast(void)
 {
@@ -482,5 +498,6 @@ int main(void)
     test_cross_entropy();
     test_attention();
     test_attention_without_keys();
+    test_attention_overflow();
     return tap_done();
 }
