@@ -30,6 +30,9 @@ static Window window(const Import *im, const Shape *x, const int64_t *kernel)
     if (!kernel && !im_has(im, "kernel_shape"))
         low_fatal(im, -1, "attribute 'kernel_shape' is missing");
     w.kernel = low_numbers(im, "kernel_shape", n, 0, kernel && !im_has(im, "kernel_shape") ? 0 : 1);
+    for (int i = 0; i < n; i++) /* so that no product of two sizes overflows */
+        if (x->d[i + 2] > INT32_MAX)
+            low_fatal(im, 0, "%lld elements along a dim", (long long)x->d[i + 2]);
     for (int i = 0; kernel && i < n; i++) {
         if (im_has(im, "kernel_shape") && w.kernel[i] != kernel[i])
             low_fatal(im, -1, "kernel_shape %lld, the weight has %lld", (long long)w.kernel[i],

@@ -533,6 +533,22 @@ static void cell_case(void)
     model_save(&m, "activation-of-no-cell");
 }
 
+/* A dimension and a stride whose product 64 bits do not hold. */
+static void stride_case(void)
+{
+    M m = {0};
+    Buf a = {0}, list = {0};
+    info(&m.graph, 11, "x", F32, 3, (int64_t[]){1, 1, (INT64_C(1) << 33) + 1}, NULL);
+    info(&m.graph, 12, "y", F32, 3, (int64_t[]){1, 1, 1}, NULL);
+    weight(&m.graph, "w", 3, (int64_t[]){1, 1, 2}, 8);
+    put_string(&a, 1, "strides");
+    put_int(&a, 8, INT32_MAX);
+    put_int(&a, 20, 7); /* INTS */
+    put_message(&list, 5, &a);
+    node(&m.graph, "ConvTranspose", "x w", "y", &list);
+    model_save(&m, "stride-times-dimension");
+}
+
 static void old_results_case(void)
 {
     M m = plain();
@@ -593,5 +609,6 @@ int main(int argc, char **argv)
     embed_cases();
     rank_case();
     cell_case();
+    stride_case();
     return 0;
 }
