@@ -86,7 +86,7 @@ static void batch(Out *o, Text *fields, const Product *p)
     }
 }
 
-/* gemm(&(PpGemm){.m = rows, .n = 64, ..}) */
+/* gemm(&(PpGemm){.type = PP_F32, .m = rows, .n = 64, ..}) */
 void print_product(Out *o, const Step *s)
 {
     const Product *p = s->product;
@@ -99,8 +99,7 @@ void print_product(Out *o, const Step *s)
     const char *count = p->packed != PACKED_NONE ? open_packed(o, s, p) : NULL;
     if (o->target->cplusplus)
         text_open(&o->text, "{");
-    if (p->type != DT_F32)
-        field(o, &g, "type", type_runtime(p->type));
+    field(o, &g, "type", type_runtime(p->type));
     if (p->result != p->type)
         field(o, &g, "result", type_runtime(p->result));
     flag(o, &g, "ta", p->transposed_a);

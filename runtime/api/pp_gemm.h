@@ -15,9 +15,9 @@
 extern "C" {
 #endif
 
-/* What is left out, 0 or NULL, is what most products have. */
+/* What is left out, 0 or NULL, is what most products have; without a type it is refused. */
 typedef struct {
-    /* PP_F64, PP_BF16, PP_F16 (0: PP_F32); result: C's, PP_F32, where A and B are half (0: theirs) */
+    /* PP_F32, PP_F64, PP_BF16, PP_F16; result: C's, PP_F32, where A and B are half (0: theirs) */
     int type, result;
     int ta, tb;                                         /* 1: the operand is stored transposed */
     int64_t m, n, k;                                    /* C is m x n, of sums of k products */
@@ -51,7 +51,6 @@ static inline PpGemm pp_gemm_given(const PpGemm *g)
 {
     static const float one = 1;
     PpGemm q = *g;
-    q.type = g->type ? g->type : 1; /* PP_F32 */
     q.result = g->result ? g->result : q.type;
     q.alpha = g->alpha ? g->alpha : &one;
     q.lda = g->lda ? g->lda : g->ta ? g->m : g->k;

@@ -136,7 +136,7 @@ fi
 # ---- others ----
 mutant "members' parts of a product are not added up" "" tensor stage0.c "$(first 'void stage0_forward\(const PpCtx \*c\)\n\{')"
 mutant "nor are their gradients" "" tensor stage0.c "$(first "$backward")"
-mutant "gradients of experts are doubled" "pytorch#160285" expert stage1.c 's/(pp_gemm\(&\(PpGemm\)\{.ta = 1, )(?=[^;]*\.dims)/${1}.alpha = &(float){2}, /g'
+mutant "gradients of experts are doubled" "pytorch#160285" expert stage1.c 's/(pp_gemm\(&\(PpGemm\)\{.type = PP_F32, .ta = 1, )(?=[^;]*\.dims)/${1}.alpha = &(float){2}, /g'
 mutant "gradients are not zeroed" "stackoverflow 60335387" layers runtime/exec/exec.c 's/if \(r->plan\.stage\[l\]\.grad && /if (!r->updates && r->plan.stage[l].grad && /'
 mutant "a gradient is of the microbatch before" "" layers runtime/exec/compute.c 's/\.dy = rs->dy \+ \(int64_t\)m/.dy = rs->dy + (int64_t)(m ? m - 1 : 0)/'
 

@@ -228,5 +228,7 @@ int main(void)
             inside &= to_the_end(t & 1, t >> 1, n);
     ok(inside, "nothing behind an operand is read or written");
     ok(batched(), "a batch over strided heads");
+    pp_gemm(&(PpGemm){.m = 1, .n = 1, .k = 1, .a = &worst, .b = &worst, .c = &worst});
+    ok(!strcmp(gemm_error(), "a product without a type"), "one without a type is refused");
     return tap_done();
 }

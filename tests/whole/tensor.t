@@ -38,7 +38,7 @@ ok "the report has each" test "$(grep -o '<td>All' "$work/4/pipe.html" | wc -l)"
 ok "a trace says how long they were waited for" grep -q '"name":"1F0".*"members":[0-9]' "$work/trace.json"
 # begun BETWEEN: of 4 members, is there such a line between one that begins and where it ends?
 begun() { perl -0777 -ne 'exit !/PP_BEGIN \+ (p->key)?\d+, [^;]*;(?:(?!pp_end|PP_BEGIN).)*'"$1"'.*?pp_end/s' "$work"/4/stage*.c; }
-ok "the gradient of a layer's input travels while that of its weights is computed" begun 'pp_gemm\(&\(PpGemm\)\{.ta = 1, .m'
+ok "the gradient of a layer's input travels while that of its weights is computed" begun 'pp_gemm\(&\(PpGemm\)\{.type = PP_F32, .ta = 1, .m'
 ok "two members, zb-h1, everything computed again, outputs asked for" run 2 again2 --steps 4 --schedule zb-h1 --recompute always --output "logits=$work/logits2.npy"
 ok "the same" same of1 again2 4
 ok "one member's outputs" run 1 again1 --steps 4 --output "logits=$work/logits1.npy"

@@ -145,8 +145,8 @@ static void converted(const PpGemm *q)
         const int64_t k = least(part.k, DEEP);
         widen(q->type, part.a, q->lda, q->ta ? k : q->m, q->ta ? q->m : k, a);
         widen(q->type, part.b, q->ldb, q->tb ? q->n : k, q->tb ? k : q->n, b);
-        const PpGemm single = pp_gemm_given(&(PpGemm){.ta = q->ta, .tb = q->tb, .m = q->m,
-                                                      .n = q->n, .k = k, .a = a, .b = b,
+        const PpGemm single = pp_gemm_given(&(PpGemm){.type = PP_F32, .ta = q->ta, .tb = q->tb,
+                                                      .m = q->m, .n = q->n, .k = k, .a = a, .b = b,
                                                       .adds = p > 0, .c = sum});
         gemm_one(&single);
     }

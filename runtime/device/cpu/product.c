@@ -12,7 +12,9 @@ void pp_gemm(const PpGemm *given)
 {
     const PpGemm all = pp_gemm_given(given), *const g = &all;
     const int64_t total = pp_gemm_count(g, g->dims);
-    if (g->m <= 0 || g->n <= 0 || total <= 0)
+    if (!g->type)
+        gemm_refused("a product without a type");
+    if (!g->type || g->m <= 0 || g->n <= 0 || total <= 0)
         return;
     const int most = team_most(),
               team = total < most || total < PARALLEL / (g->m * g->n * (g->k ? g->k : 1)) + 2 ? 1

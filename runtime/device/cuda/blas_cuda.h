@@ -12,7 +12,8 @@ inline cudaDataType_t blas_type(int type)
     return type == PP_F64    ? CUDA_R_64F
            : type == PP_BF16 ? CUDA_R_16BF
            : type == PP_F16  ? CUDA_R_16F
-                             : CUDA_R_32F;
+           : type == PP_F32  ? CUDA_R_32F
+                             : static_cast<cudaDataType_t>(-1); /* which cuBLAS refuses */
 }
 
 /* In which sums are added up; exact: no tensor core may round float32 operands. */
