@@ -74,12 +74,21 @@ static PpStatus check_width(const Data *d, const PpTensor *t, const DataFile *f)
     return PP_OK;
 }
 
-/* Rows one behind the other, not windows: they have together fewer places than windows take. */
-static int are_documents(const Data *d, int input, const NpyFile *f)
+/* So many rows of an input a file makes. */
+static int64_t windows_of(const DataInput *in, const DataFile *f)
 {
-    const DataInput *in = &d->input[input];
-    return ragged_is(d, input, f) &&
-           (d->documents || (f->dim[0] - 1) / (in->outer * in->inner) != d->length_rows);
+    return f->npy.dim[0] ? (f->npy.dim[0] - 1) / (in->outer * in->inner) : 0;
+}
+
+/* The files have rows one behind the other, not windows: these have together fewer places than
+   windows take. */
+static int are_documents(const Data *d, int input, const DataInput *files)
+{
+    int64_t windows = 0;
+    for (int k = 0; k < files->n; k++)
+        windows += windows_of(&d->input[input], &files->file[k]);
+    return ragged_is(d, input, &files->file[0].npy) &&
+           (d->documents || windows != d->length_rows);
 }
 
 static PpStatus open_file(Data *d, int input, const char *path, int shift, int raw)
@@ -102,22 +111,31 @@ static PpStatus open_file(Data *d, int input, const char *path, int shift, int r
     if (!npy_is_integer(npy->dtype))
         return pp_fail(PP_ERR_MODEL, "--%s %s=%s: %s, but tokens are integers", data_option(d, 1),
                        t->name, path, data_dtype_text(npy->dtype));
-    if (in->n == 1)
-        in->ragged = are_documents(d, input, npy);
-    if (in->ragged) {
-        TRY(ragged_rows(d, input, f));
+    return PP_OK;
+}
+
+/* All files of an input are open: the rows that each has. */
+static PpStatus count_rows(Data *d, int input)
+{
+    const PpTensor *t = &d->model->input[input];
+    DataInput *in = &d->input[input];
+    in->ragged = are_documents(d, input, in);
+    for (int k = 0; k < in->n; k++) {
+        DataFile *f = &in->file[k];
+        f->first = in->rows;
+        f->rows = windows_of(in, f);
+        if (in->ragged)
+            TRY(ragged_rows(d, input, f));
+        else if (!f->rows)
+            return pp_fail(PP_ERR_MODEL,
+                           "--%s %s=%s: %" PRId64 " tokens, a row and its target take %" PRId64,
+                           data_option(d, 1), t->name, f->path, f->npy.dim[0],
+                           in->outer * in->inner + 1);
+        data_place(in, f);
         TRY(check_width(d, t, f));
-        return data_count(in, f, t->name);
+        TRY(data_count(in, f, t->name));
     }
-    int64_t row = in->outer * in->inner;
-    f->rows = npy->dim[0] ? (npy->dim[0] - 1) / row : 0;
-    if (!f->rows)
-        return pp_fail(PP_ERR_MODEL,
-                       "--%s %s=%s: %" PRId64 " tokens, a row and its target take %" PRId64,
-                       data_option(d, 1), t->name, path, npy->dim[0], row + 1);
-    data_place(in, f);
-    TRY(check_width(d, t, f));
-    return data_count(in, f, t->name);
+    return PP_OK;
 }
 
 /* A file, or those that a pattern finds, in the order of their names. */
@@ -177,7 +195,7 @@ static PpStatus open_target(Data *d, int input)
     const DataInput *in = &d->input[input], *to = &d->input[target];
     if (!is_integer(t->dtype) || t->batch_dim < 0 ||
         in->outer * in->inner != to->outer * to->inner ||
-        in->ragged != are_documents(d, target, &in->file[0].npy))
+        in->ragged != are_documents(d, target, in))
         return pp_fail(PP_ERR_MODEL,
                        "--%s %s: rows of %" PRId64 " tokens are no targets of this model, which "
                        "wants %s, %" PRId64 " a row: --%s %s=FILE.npy",
@@ -188,7 +206,7 @@ static PpStatus open_target(Data *d, int input)
     d->input[target].sets = in->sets;
     for (int k = 0; k < in->n; k++)
         TRY(open_file(d, target, in->file[k].path, 1, raw));
-    return PP_OK;
+    return count_rows(d, target);
 }
 
 PpStatus tokens_open(Data *d)
@@ -215,5 +233,8 @@ PpStatus tokens_open(Data *d)
         d->input[at].sets++;
         TRY(open_files(d, at, o->data.tokens.at[i].file, raw));
     }
+    for (int i = 0; i < p->n_input; i++)
+        if (d->input[i].tokens)
+            TRY(count_rows(d, i));
     return only < 0 ? PP_OK : open_target(d, only);
 }

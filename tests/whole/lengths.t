@@ -137,6 +137,10 @@ perl -e 'printf "\x93NUMPY\x01\x00v\x00%-117s\n%s", "{\x27descr\x27: \x27<u8\x27
 tokens=(--tokens x="$work/text.npy" --microbatches 4)
 ok "windows of a text" "$work/any/pipeline" tokens --tokens x="$work/text.npy" --output x="$work/windows.x.npy" --output target="$work/windows.y.npy" --quiet
 ok "of which each row has the first places" run any windows "${tokens[@]}" --lengths seq="$work/u64.npy"
+whole "$work/begin.npy" $(perl -e 'print join " ", map { $_ * 37 % 19 } 1 .. 2 * 48 + 1')
+whole "$work/end.npy" $(perl -e 'print join " ", map { $_ * 37 % 19 } 2 * 48 + 1 .. 4 * 48 + 3')
+ok "of a text in two files" run any halves --tokens x="$work/begin.npy" --tokens x="$work/end.npy" --microbatches 4 --lengths seq="$work/u64.npy"
+ok "the same bits" equal windows halves
 ok "as in files" run any cut --data x="$work/windows.x.npy" --data target="$work/windows.y.npy" --lengths seq="$work/u64.npy" --microbatches 4
 ok "the same bits" equal windows cut
 ok "--pad is for rows of --eval-data, too" run any evaluated "${tokens[@]}" --steps 1 "${pads[@]:0:4}" --eval-data x="$work/flat.x.npy" --eval-data target="$work/flat.y.npy" --eval-lengths seq=lengths.npy
