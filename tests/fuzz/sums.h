@@ -215,6 +215,21 @@ static ValueId do_matmul(Fuzz *f, ValueId x, ValueId y)
     return shape_elements(&u) <= MOST_ELEMENTS ? z : x;
 }
 
+/* Each row looks up its matrix, and perhaps a bias: graph_picked() packs them by matrices. */
+static ValueId looked_up(Fuzz *f, ValueId x)
+{
+    Graph *g = f->g;
+    Shape s = shape(f, x), line = S(s.d[0], 1, s.d[1]);
+    int64_t n = 2 + below(f, 3), m = 1 + below(f, 16);
+    ValueId i = int_input(f, S(s.d[0]), n);
+    x = g_matmul(g, g_reshape(g, x, &line), g_gather(g, weight(f, S(n, s.d[1], m)), i, 0));
+    if (chance(f, 50))
+        x = g_add(g, x, g_gather(g, weight(f, S(n, 1, m)), i, 0));
+    if (chance(f, 50))
+        x = g_mul(g, x, g_unary(g, OP_Sigmoid, x));
+    return g_reshape(g, x, &S(s.d[0], m));
+}
+
 /* An expert: the rows that data choose are packed, go through a product and back to their places. */
 static ValueId do_packed(Fuzz *f, ValueId x, ValueId y)
 {
@@ -226,9 +241,12 @@ static ValueId do_packed(Fuzz *f, ValueId x, ValueId y)
     Shape rows = S(s.d[0], 1);
     for (int d = 1; d < s.rank; d++)
         rows.d[1] *= s.d[d];
+    x = g_reshape(g, bounded(f, x), &rows);
+    if (chance(f, 50))
+        return looked_up(f, x);
     ValueId mask = g_binary(g, OP_Less, int_input(f, S(s.d[0]), 3), g_scalar(g, DT_I64, 2)),
             w = weight(f, S(rows.d[1], 1 + below(f, 6)));
-    x = op2(f, OP_Pack, g_reshape(g, bounded(f, x), &rows), mask, (Attr){.axis = 0});
+    x = op2(f, OP_Pack, x, mask, (Attr){.axis = 0});
     x = op3(f, OP_PackedMatMul, x, w, mask, (Attr){.axis = 0});
     if (chance(f, 50))
         x = g_mul(g, x, g_unary(g, OP_Sigmoid, x));
