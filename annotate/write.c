@@ -108,8 +108,9 @@ static void add_model(File *f)
 /* ---- the file ---- */
 
 /* A model that ppsplit has annotated: one with a configuration of such a name. */
-static bool is_annotated(PbSpan file, const char *name)
+static int is_annotated(const char *at, size_t n, const void *name)
 {
+    PbSpan file = {(const uint8_t *)at, (const uint8_t *)at + n, false};
     bool is = false;
     for (PbField f; pb_next(&file, &f);)
         for (PbField k; f.number == MODEL_CONFIGURATION && pb_next(&f.body, &k);)
@@ -133,7 +134,8 @@ static const char *folder(Arena *a, const char *path)
 static void check_place(const File *f, const char *path)
 {
     const char *model = f->m->path, *home = folder(f->a, model);
-    spare_others(path, is_annotated, "ppsplit", "an earlier file of `ppsplit annotate'");
+    spare_others(path,
+                 &(FileOurs){is_annotated, "ppsplit", "an earlier file of `ppsplit annotate'"});
     if (f->m->external.file.n == 0 || same_file(home, folder(f->a, path)))
         return;
     diag_hint(

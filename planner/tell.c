@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/file/replace.h"
+#include "schedule/rows.h"
 #include "partition/print/print.h"
 #include "search.h"
 
@@ -34,9 +34,7 @@ static void table(const Search *x, const uint32_t *list, uint32_t n, Arena *a)
 static void write_rows(const Search *x, const Candidate *c)
 {
     FileWhole out;
-    if (file_begin(&out, x->o->csv))
-        sched_write(c->rows, out.f);
-    if (!out.f || file_end(&out))
+    if (sched_put(c->rows, &out, x->o->csv))
         diag_fatal(EXIT_IO, WHERE_FILE(x->o->csv), "--csv: %s", out.why);
 }
 

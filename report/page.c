@@ -26,12 +26,6 @@ static void put_file(const char *path, const char *text, size_t n)
         diag_fatal(EXIT_IO, WHERE_FILE(path), "%s", out.why);
 }
 
-/* A page may take the place of a page: nothing else that happens to have its name. */
-static bool is_page(PbSpan file, const char *start)
-{
-    return (size_t)(file.end - file.at) >= strlen(start) && !memcmp(file.at, start, strlen(start));
-}
-
 /* ---- reading ---- */
 
 static bool is_trace(const char *path)
@@ -195,8 +189,7 @@ void report_page(void *options)
 {
     ReportOptions *o = options;
     Page page = {.a = o->arena, .o = o, .text = {.a = o->arena}}, *p = &page;
-    if (strcmp(o->target, "-"))
-        spare_others(o->target, is_page, "<!DOCTYPE html", "a report");
+    spare_others(o->target, &(FileOurs){file_starts, "<!DOCTYPE html", "a report"});
     Template t = read_template(p);
     for (uint32_t i = 0; i < o->run.n; i++)
         if (is_trace(o->run.at[i]))

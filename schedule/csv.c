@@ -14,7 +14,6 @@
  */
 #include "rows.h"
 
-#include "base/file/map.h"
 #include "base/file/memory.h"
 
 #include <errno.h>
@@ -399,6 +398,24 @@ char *sched_read(const char *path, size_t *n, SchedError *e)
     if (bad)
         free(text);
     return bad ? NULL : text;
+}
+
+static int is_rows(const char *at, size_t n, const void *of)
+{
+    SchedError e;
+    Schedule *s;
+    (void)of;
+    const int is = !sched_parse(at, n, "", &s, &e);
+    sched_free(s);
+    return is;
+}
+
+int sched_put(const Schedule *s, FileWhole *w, const char *path)
+{
+    if (!file_begin_kind(w, path, &(FileOurs){is_rows, NULL, "a schedule"}))
+        return -1;
+    sched_write(s, w->f);
+    return file_end(w);
 }
 
 int sched_load(const char *path, Schedule **out, SchedError *e)

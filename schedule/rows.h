@@ -5,6 +5,7 @@
 #define PP_SCHEDULE_ROWS_H
 
 #include "base/file/memory.h"
+#include "base/file/replace.h"
 #include "schedule.h"
 
 enum { SCHED_MAX_CELLS = 1 << 30 };
@@ -38,6 +39,9 @@ static inline size_t sched_pair(const Schedule *s, int stage, int microbatch)
     return (size_t)stage * (size_t)s->microbatches + (size_t)microbatch;
 }
 static inline size_t sched_pairs(const Schedule *s) { return sched_pair(s, s->stages, 0); }
+
+/* Writes the rows as a file, and over no file but one of rows.  0; -1: w->why */
+int sched_put(const Schedule *s, FileWhole *w, const char *path);
 
 /* Ranks that may go on, of which each has its turn, in a ring. */
 typedef struct SchedTurns {

@@ -6,13 +6,9 @@
  * So a file whose entry is the skeleton's hash is an earlier merge of the same output, and goes;
  * another file, the model itself among them, stays.
  */
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "base/file/hash.h"
 #include "merge_mark.h"
@@ -54,38 +50,27 @@ static bool has_mark(PbSpan model, const char *mark)
 }
 
 /* A model has it in its metadata; a file of tensors, or an index of such, says it in its JSON. */
-static bool is_merge(PbSpan file, const char *mark)
+static int is_merge(const char *at, size_t n, const void *mark)
 {
     char text[64];
     enum { HEADER = 16 << 20 };
-    const size_t n = (size_t)(file.end - file.at);
-    int k = snprintf(text, sizeof text, "\"%s\":\"%s\"", key, mark);
-    return has_mark(file, mark) || memmem(file.at, n < HEADER ? n : HEADER, text, (size_t)k);
+    int k = snprintf(text, sizeof text, "\"%s\":\"%s\"", key, (const char *)mark);
+    const uint8_t *file = (const uint8_t *)at;
+    return has_mark((PbSpan){file, file + n, false}, mark) ||
+           memmem(at, n < HEADER ? n : HEADER, text, (size_t)k) != NULL;
 }
 
-void spare_others(const char *path, bool (*ours)(PbSpan file, const char *of), const char *of,
-                  const char *what)
+void spare_others(const char *path, const FileOurs *ours)
 {
-    struct stat st;
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    bool goes = fd < 0 || fstat(fd, &st) || !S_ISREG(st.st_mode) || st.st_size == 0;
-    if (!goes) {
-        size_t n = (size_t)st.st_size;
-        const uint8_t *at = mmap(NULL, n, PROT_READ, MAP_PRIVATE, fd, 0);
-        goes = at != MAP_FAILED && ours((PbSpan){at, at + n, false}, of);
-        if (at != MAP_FAILED)
-            munmap((void *)(uintptr_t)at, n);
-    }
-    if (fd >= 0)
-        close(fd);
-    if (goes)
+    char why[FILE_WHY];
+    if (!file_spare(path, ours, why))
         return;
     diag_hint("give another name with -o, or remove the file first");
-    diag_fatal(EXIT_IO, WHERE_FILE(path), "exists and is not %s", what);
+    diag_fatal(EXIT_IO, WHERE_FILE(path), "%s", why);
 }
 
 void merge_spare(const char *path, const char *mark)
 {
-    spare_others(path, is_merge, mark,
-                 "an earlier merge of this output; it may be the model itself");
+    spare_others(path, &(FileOurs){is_merge, mark, "an earlier merge of this output; it may be the "
+                                                   "model itself"});
 }

@@ -10,6 +10,7 @@
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -51,6 +52,34 @@ int file_try(const char *path, char *why)
         return 0;
     snprintf(why, FILE_WHY, "%s", strerror(errno));
     return -1;
+}
+
+int file_starts(const char *at, size_t n, const void *text)
+{
+    return n >= strlen(text) && !memcmp(at, text, strlen(text));
+}
+
+int file_spare(const char *path, const FileOurs *ours, char *why)
+{
+    struct stat st;
+    int fd = is_stdout(path) ? -1 : open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    int goes = fd < 0 || fstat(fd, &st) || !S_ISREG(st.st_mode) || st.st_size == 0;
+    if (!goes) {
+        void *at = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
+        goes = at != MAP_FAILED && ours->is(at, (size_t)st.st_size, ours->of);
+        if (at != MAP_FAILED)
+            munmap(at, (size_t)st.st_size);
+    }
+    if (fd >= 0)
+        close(fd);
+    snprintf(why, FILE_WHY, "%s%s", goes ? "" : "exists and is not ", goes ? "" : ours->what);
+    return goes ? 0 : -1;
+}
+
+FILE *file_begin_kind(FileWhole *w, const char *path, const FileOurs *ours)
+{
+    *w = (FileWhole){.path = path};
+    return file_spare(path, ours, w->why) ? NULL : file_begin(w, path);
 }
 
 /* Of the owner and mode of what is there; NULL: errno. */

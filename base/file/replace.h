@@ -30,6 +30,16 @@ void file_drop(FileWhole *w); /* what is not in its place yet is gone */
 /* May it be written, and is it none of the files that were read (file_remember())?  Nothing is
  * touched.  0; -1: the reason, without the path, in why[FILE_WHY] */
 int file_try(const char *path, char *why);
+/* What may be lost: a command writes over an earlier file of the kind that it writes, and over no
+ * other that has bytes.  is(): are these such a file's? */
+typedef struct {
+    int (*is)(const char *at, size_t n, const void *of);
+    const void *of;
+    const char *what;
+} FileOurs;
+int file_starts(const char *at, size_t n, const void *text); /* is() of what begins with a text */
+int file_spare(const char *path, const FileOurs *ours, char *why); /* as file_try() */
+FILE *file_begin_kind(FileWhole *w, const char *path, const FileOurs *ours); /* as file_begin() */
 /* Removes the file `name`, which may lie in folders below `folder`.  0: it is gone, or was not
  * there; -1: errno (ENOTDIR: one of the folders is a link). */
 int file_remove(const char *folder, const char *name);

@@ -6,7 +6,6 @@
  * exit status 0 ok, 1 the schedule is refused (rank, cell and reason on stderr), 2 usage, 3
  * input/output or memory.
  */
-#include "base/file/replace.h"
 #include "options.h"
 #include "base/cli/nearest.h"
 #include "schedule/synth/auto.h"
@@ -320,7 +319,7 @@ static int draw(const SchedOptions *o, const Schedule *s, const SchedSim *sim)
         sched_draw_grid(s, sim, stdout, columns ? atoi(columns) - 9 : 0);
     }
     if (o->svg) {
-        if (!file_begin(&out, o->svg))
+        if (!file_begin_kind(&out, o->svg, &(FileOurs){file_starts, "<svg ", "a drawing"}))
             return cannot_write(&out);
         if (is_trace(o->name)) /* microseconds, the whole on one screen */
             sched_draw_svg_in(s, sim, sim->makespan, 1200, s->name, out.f);
@@ -330,7 +329,8 @@ static int draw(const SchedOptions *o, const Schedule *s, const SchedSim *sim)
             return cannot_write(&out);
     }
     if (o->trace) {
-        if (!file_begin(&out, o->trace))
+        if (!file_begin_kind(&out, o->trace,
+                             &(FileOurs){file_starts, "{\"displayTimeUnit\"", "a trace"}))
             return cannot_write(&out);
         sched_draw_trace(s, sim, out.f);
         return file_end(&out) ? cannot_write(&out) : SCHED_OK;
@@ -393,9 +393,7 @@ static int run(const SchedOptions *o, Schedule *s, SchedError *e)
     if (st)
         st = fail(e);
     if (!st && (o->csv || !asked)) {
-        if (file_begin(&out, o->csv ? o->csv : "-"))
-            sched_write(s, out.f);
-        if (!out.f || file_end(&out))
+        if (sched_put(s, &out, o->csv ? o->csv : "-"))
             st = cannot_write(&out);
     }
     if (!st && (o->simulate || o->grid || o->svg || o->trace))

@@ -119,11 +119,16 @@ is "help" "$(status s --help)" 0
 is "a file that is not there" "$(status s none.csv)" 3
 is "a folder that is not there" "$(status s 1f1b --ranks 2 --microbatches 2 --csv none/x.csv)" 3
 # What is there keeps its links, its mode and its other names; standard output is what it is.
-echo old >kept.csv && chmod 640 kept.csv && ln -s kept.csv link.csv
+echo 0F0 >kept.csv && chmod 640 kept.csv && ln -s kept.csv link.csv
 s gpipe --ranks 2 --microbatches 2 --csv link.csv
 s gpipe --ranks 2 --microbatches 2 --csv /dev/stdout >out.csv
 is "a link and a mode" "$(readlink link.csv) $(cmp kept.csv out.csv && stat -c %a kept.csv)" "kept.csv 640"
 is "what is read stays" "$(s kept.csv --lower --csv link.csv 2>&1; cmp kept.csv out.csv)" "ppsplit schedule: error: link.csv: would overwrite what the command reads"
+
+echo notes >notes
+is "and what is none of its files" "$(for as in csv svg trace; do status s gpipe --ranks 2 --microbatches 2 --$as notes; done | tr '\n' ' '; cat notes err)" \
+    "3 3 3 notes
+ppsplit schedule: error: notes: exists and is not a trace"
 
 s zb-h1 --ranks 3 --microbatches 5 --lower --simulate --costs F=3,1F=5,I=2,W=4,c=1 --trace t.json --svg s.svg >simulated
 ok "the trace is JSON" grep -q '"name":"1F4","cat":"F","ph":"X","pid":0,"tid":1' t.json
