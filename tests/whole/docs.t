@@ -10,13 +10,9 @@ cd "$work" || exit 1
 export PATH=$build:$PATH RUNTIME=$runtime RUNTIME_BUILD=$build/tests/objects CFLAGS=${PIPELINE_CFLAGS:--O1} LDFLAGS=$pipeline_ldflags COLUMNS=120
 export DETECTED=$build/tests/first/build/detected.mk CC=$cc
 
-# A .npy of k times the rows of another.
-times() { { printf '\223NUMPY\001\000\166\000%-117s\n' "{'descr': '<i8', 'fortran_order': False, 'shape': ($((8 * $2)), 16), }"; for _ in $(seq "$2"); do tail -c 1024 "$1"; done; }; }
 mkdir given
 m=$top/models/gpt-ts
-cp "$m/model.onnx" given
-times "$m/in.input_ids.npy" 8 >given/x.npy
-times "$m/target.npy" 8 >given/y.npy
+cp "$m/model.onnx" given && cp "$m/in.input_ids.npy" given/x.npy && cp "$m/target.npy" given/y.npy     # as README.md says
 perl -e 'print pack("S<", ($_ * 7) % 48) for 0 .. 2000' >given/text.bin
 cp "$top"/models/custom/* given
 "$build/models/make_gpt" --llama --fused --vocab 64 --dim 32 --layers 2 --heads 4 --ffn 48 --seq 8 --rows 2 -o given/llama.onnx
