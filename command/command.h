@@ -92,7 +92,7 @@ void annotate_checked(Options *o);
 
 extern const char report_to[];      /* the end of every --help */
 
-/* Prints "ppsplit: SUB: ..." and where help is, and exits with EXIT_USAGE.  command: "ppsplit" or
+/* Prints "ppsplit SUB: error: ..." and where help is, and exits with EXIT_USAGE.  command: "ppsplit" or
    "ppsplit merge". */
 NORETURN void bad_usage(const char *command, const char *fmt, ...) PRINTF_LIKE(2, 3);
 

@@ -10,13 +10,10 @@ const char report_to[] = "\n" PPSPLIT_REPORT;
 
 void bad_usage(const char *command, const char *fmt, ...)
 {
-    const char *sub = strchr(command, ' ');
     va_list ap;
-    fprintf(stderr, "ppsplit: %s%s", sub ? sub + 1 : "", sub ? ": " : "");
     va_start(ap, fmt);
-    vfprintf(stderr, fmt, ap);
+    option_usage(command, fmt, ap);
     va_end(ap);
-    fprintf(stderr, "\nTry '%s --help' for more information.\n", command);
     exit(EXIT_USAGE);
 }
 
@@ -36,15 +33,16 @@ void operands_there(uint32_t n, const char *const *path)
 uint32_t one_of(const char *command, const char *option, const char *word,
                 const char *const *words, uint32_t n)
 {
-    for (uint32_t i = 0; i < n; i++)
+    char all[400] = "";
+    size_t at = 0;
+    for (uint32_t i = 0; i < n; i++) {
         if (!strcmp(word, words[i]))
             return i;
-    fprintf(stderr, "ppsplit: invalid argument '%s' for '--%s'\nValid arguments are:", word,
-            option);
-    for (uint32_t i = 0; i < n; i++)
-        fprintf(stderr, " %s", words[i]);
-    fprintf(stderr, "\nTry '%s --help' for more information.\n", command);
-    exit(EXIT_USAGE);
+        if (at < sizeof all)
+            at += (size_t)snprintf(all + at, sizeof all - at, " %s", words[i]);
+    }
+    bad_usage(command, "invalid argument '%s' for '--%s'\nValid arguments are:%s", word, option,
+              all);
 }
 
 static NORETURN void show_help(const Arguments *a, const OptionName *names)

@@ -157,6 +157,13 @@ void option_help(const OptionName *table, int n, FILE *f)
     }
 }
 
+void option_usage(const char *command, const char *fmt, va_list ap)
+{
+    fprintf(stderr, "%s: error: ", command);
+    vfprintf(stderr, fmt, ap);
+    fprintf(stderr, "\nTry '%s --help' for more information.\n", command);
+}
+
 int option_bytes(const char *text, int64_t *bytes)
 {
     static const char units[] = "KMGT";

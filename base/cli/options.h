@@ -12,6 +12,7 @@
 #ifndef PP_OPTIONS_H
 #define PP_OPTIONS_H
 
+#include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
 
@@ -42,6 +43,9 @@ int option_next(OptionReader *r); /* a row of the table, or one of the above */
  * terminal's.  option_help_row(): one, of a word that is no option. */
 void option_help(const OptionName *table, int n, FILE *f);
 void option_help_row(const char *left, const char *help, FILE *f);
+/* Prints "COMMAND: error: ..." and where its help is. */
+void option_usage(const char *command, const char *fmt, va_list ap)
+    __attribute__((format(printf, 2, 0)));
 /* Reads a number of bytes, which may end in K, M, G or T (steps of 1024), such as 24G; 0: the text
  * is no such number. */
 int option_bytes(const char *text, int64_t *bytes);

@@ -30,7 +30,7 @@ END
 
 say() { echo "run: $*" >&2; }
 steady() (trap '' INT HUP; exec "$@")                   # a Ctrl-C of the terminal is for this script, not for what it asks
-wrong() { say "error: $* (--help says more)"; exit 2; }
+wrong() { say "error: $*"; echo "Try '$0 --help' for more information." >&2; exit 2; }
 
 # ---- signals ----
 

@@ -26,6 +26,12 @@ PpStatus pp_fail(PpStatus s, const char *fmt, ...)
     return s;
 }
 
+void pp_failure_add(const char *text)
+{
+    const size_t at = strlen(failure);
+    snprintf(failure + at, sizeof failure - at, "%s", text);
+}
+
 PpStatus pp_no_memory(void) { return pp_fail(PP_ERR_IO, "out of memory"); }
 
 const char *pp_failure_text(void) { return failure[0] ? failure : "unknown failure"; }

@@ -18,11 +18,9 @@
 int sched_usage(const char *fmt, ...)
 {
     va_list ap;
-    fprintf(stderr, "ppsplit schedule: error: ");
     va_start(ap, fmt);
-    vfprintf(stderr, fmt, ap);
+    option_usage("ppsplit schedule", fmt, ap);
     va_end(ap);
-    fprintf(stderr, "\nTry 'ppsplit schedule --help' for more information.\n");
     return SCHED_EUSAGE;
 }
 

@@ -114,16 +114,16 @@ is "nothing to check" "$(said --check "$m/doc-ts/model.onnx")" "no annotations
 exit 0"
 
 # Usage, places
-is "no output" "$(said one.onnx | head -n 1)" "ppsplit: annotate: missing option: -o M.onnx, the file to write"
-is "--check writes nothing" "$(said --check one.onnx -o x.onnx | head -n 1)" "ppsplit: annotate: --check writes nothing, so it takes no -o x.onnx"
-is "two models" "$(said one.onnx other.onnx -o x.onnx | head -n 1)" "ppsplit: annotate: unexpected operand 'other.onnx': give one model"
-is "another command's option" "$("$ppsplit" one.onnx --check -o x 2>&1 | head -n 1)" "ppsplit: unrecognized option '--check'; it is an option of \`ppsplit annotate'"
+is "no output" "$(said one.onnx | head -n 1)" "ppsplit annotate: error: missing option: -o M.onnx, the file to write"
+is "--check writes nothing" "$(said --check one.onnx -o x.onnx | head -n 1)" "ppsplit annotate: error: --check writes nothing, so it takes no -o x.onnx"
+is "two models" "$(said one.onnx other.onnx -o x.onnx | head -n 1)" "ppsplit annotate: error: unexpected operand 'other.onnx': give one model"
+is "another command's option" "$("$ppsplit" one.onnx --check -o x 2>&1 | head -n 1)" "ppsplit: error: unrecognized option '--check'; it is an option of \`ppsplit annotate'"
 is "the model itself stays" "$(said one.onnx -o ./one.onnx)" "./one.onnx: error: cannot write: would overwrite what the command reads
 exit 3"
 echo notes >notes
 is "and another file" "$(said one.onnx -o notes | head -n 1; cat notes; said one.onnx -o '' | head -n 1)" "notes: error: exists and is not an earlier file of \`ppsplit annotate'
 notes
-ppsplit: annotate: option '--output' needs a value: M.onnx"
+ppsplit annotate: error: option '--output' needs a value: M.onnx"
 is "a folder that is not there" "$(said one.onnx -o there/x.onnx)" "there/x.onnx: error: cannot write: No such file or directory
 exit 3"
 plan_done

@@ -88,11 +88,11 @@ done
 
 said() { "$ppsplit" -q "$@" -o none 2>&1 | sed -n 's/^.*error: //p'; }
 is "nothing to divide" "$(said gpt.onnx --loss cross_entropy --tensor 300)" "--tensor: nothing in the model can be divided into 300 chunks"
-is "chunks that members do not share evenly" "$("$ppsplit" gpt.onnx --tensor 2 --chunks 6 -o none 2>&1 | head -n 1)" "ppsplit: --chunks 6 with --tensor 2: it must be 2 times a power of two"
-is "chunks of an axis twice" "$("$ppsplit" gpt.onnx --tensor 2 --chunks tensor=2,tensor=4 -o none 2>&1 | head -n 1)" "ppsplit: --chunks: tensor has two numbers"
+is "chunks that members do not share evenly" "$("$ppsplit" gpt.onnx --tensor 2 --chunks 6 -o none 2>&1 | head -n 1)" "ppsplit: error: --chunks 6 with --tensor 2: it must be 2 times a power of two"
+is "chunks of an axis twice" "$("$ppsplit" gpt.onnx --tensor 2 --chunks tensor=2,tensor=4 -o none 2>&1 | head -n 1)" "ppsplit: error: --chunks: tensor has two numbers"
 is "nothing to divide but parameters" "$(said $top/models/mlp-ts/model.onnx --loss mse --sequence 2)" "--sequence: nothing in the model can be divided into 2 chunks"
 is "no experts" "$(said gpt.onnx --loss cross_entropy --expert 4)" "--expert: nothing in the model can be divided into 4 chunks"
-is "parts of parameters" "$("$ppsplit" gpt.onnx --sequence 2 --shard 'wte.*=0' -o none 2>&1 | head -n 1)" "ppsplit: --shard with --sequence: its members divide no parameters but experts"
+is "parts of parameters" "$("$ppsplit" gpt.onnx --sequence 2 --shard 'wte.*=0' -o none 2>&1 | head -n 1)" "ppsplit: error: --shard with --sequence: its members divide no parameters but experts"
 is "no such parameter" "$(said gpt.onnx --tensor 2 --shard 'x.*=0')" "--shard 'x.*=0': no parameter matches"
 is "no such dimension" "$(said gpt.onnx --tensor 2 --shard 'wte.weight=2' --loss cross_entropy)" "--shard 'wte.weight=2': f32[512,128] of 'wte.weight' has no dimension 2"
 is "not divisible" "$(said gpt.onnx --tensor 300 --shard 'wte.weight=0' --loss cross_entropy)" "--shard 'wte.weight=0': dimension 0 of f32[512,128] of 'wte.weight' is not divisible in 1 x 300 parts"

@@ -155,7 +155,7 @@ step 8 1 100 >>new.json
 wait
 is "comes to an end with the last one" "$(cat said)" "ends: 0"
 ok "which nobody reads again" eval '! grep -q -e "refresh" -e "step 1 of 8" page.html'
-is "not to standard output" "$("$ppsplit" report out new.json -o - --follow 1 2>&1 | head -n 1)" "ppsplit: report: --follow needs a file, not standard output"
+is "not to standard output" "$("$ppsplit" report out new.json -o - --follow 1 2>&1 | head -n 1)" "ppsplit report: error: --follow needs a file, not standard output"
 
 # ---- what is wrong ----
 

@@ -58,11 +58,13 @@ asked() {
 saved() { echo "$s $(ls "$1" 2>/dev/null | grep -vc '^step_[0-9]*$') $(grep -v '^pipeline: ended by a signal \(after step [0-9]*, which is in\|before the first step: no\) ' said)"; }
 
 two/run "${D[@]}" 2>err
-is "how many?" "$? $(cat err)" "2 run: error: how many ranks? -n N (--help says more)"
+is "how many?" "$? $(cat err)" "2 run: error: how many ranks? -n N
+Try 'two/run --help' for more information."
 two/run -n 2 --program two/none "${D[@]}" 2>err
 is "no program" "$? $(cat err)" "3 run: error: two/none is not there, or is no program: make -C two builds it"
 two/run -n 2 --with none "${D[@]}" 2>err
-is "no launcher" "$? $(cat err)" "2 run: error: --with none: there is no such launcher (--help says more)"
+is "no launcher" "$? $(cat err)" "2 run: error: --with none: there is no such launcher
+Try 'two/run --help' for more information."
 ok "its README names it" grep -q '^    ./run -n 2 train ' two/README
 
 asked TERM 20 two/run --with threads -n 2 "${S[@]}" threads

@@ -20,14 +20,14 @@ is "a command that is none, and the one that was meant" "$(unknown pln model.onn
 $(unknown mrege out -o x.onnx)
 $(unknown version)
 $(unknown trian)
-$(unknown frobnicate)" "ppsplit: 'pln' is neither a file nor a command; did you mean 'plan'?
-ppsplit: 'mrege' is neither a file nor a command; did you mean 'merge'?
-ppsplit: 'version' is neither a file nor a command; did you mean '--version'?
-ppsplit: 'trian' is not a command of ppsplit; the program has it: \`DIR/pipeline train'
-ppsplit: 'frobnicate' is neither a file nor a command"
+$(unknown frobnicate)" "ppsplit: error: 'pln' is neither a file nor a command; did you mean 'plan'?
+ppsplit: error: 'mrege' is neither a file nor a command; did you mean 'merge'?
+ppsplit: error: 'version' is neither a file nor a command; did you mean '--version'?
+ppsplit: error: 'trian' is not a command of ppsplit; the program has it: \`DIR/pipeline train'
+ppsplit: error: 'frobnicate' is neither a file nor a command"
 is "a file that is not there is said to be one" "$(unknown plan.onnx -o x; unknown plan.onnx; unknown merge nowhere)" \
     "$(printf '%s: error: cannot open: No such file or directory\n' plan.onnx plan.onnx nowhere)"
-is "a command behind options" "$(unknown -q merge out)" "ppsplit: the command comes first: \`ppsplit merge ...'"
+is "a command behind options" "$(unknown -q merge out)" "ppsplit: error: the command comes first: \`ppsplit merge ...'"
 version=$(make -s -C "$top" print-VERSION)
 ok "$m" split_model "$m/model.onnx" out layers.1:begin --loss cross_entropy
 is "ppsplit --version" "$("$ppsplit" --version)" "ppsplit $version
