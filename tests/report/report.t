@@ -173,7 +173,7 @@ echo '{"step": 1, "loss": }' >bad.json
 refused 1 "no log: line 1 is wrong at byte" out bad.json
 head -c 400 trace.json >half.json
 refused 1 "not a JSON file" out half.json
-"$ppsplit" schedule 1f1b --ranks 4 --microbatches 4 --trace other.json
-refused 1 "the trace has 4 stages" out other.json
+"$ppsplit" schedule 1f1b --ranks 4 --microbatches 4 --trace stages.json
+refused 1 "the trace has 4 stages" out stages.json
 is "a full disk" "$(report out -o /dev/full 2>err.txt; echo $?) $(grep -c error: err.txt)" "3 1"
 plan_done

@@ -86,7 +86,7 @@ is "which all of them read" "$(losses with.json)" "$(evals bn replicas "1 2 3" -
 
 # ---- refused ----
 
-says() { local name=$1 status=$2 want=$3; shift 3; "$@" >/dev/null 2>err; is "$name" "$? $(cat err)" "$status pipeline: error: $want"; }
+says() { local name=$1 status=$2 want=$3; shift 3; "$@" >/dev/null 2>err; is "$name" "$? $(head -n 1 err)" "$status pipeline: error: $want"; }
 says "not all inputs" 2 "input 'target' is missing: --eval-data target=FILE.npy" four/pipeline "${T[@]}" --eval-data "input_ids=$m/in.input_ids.npy"
 says "a token that is none" 1 "--eval-tokens input_ids=bad.bin: row 0, position 1 (token 1 of the file) is 99, an index into 'wte.weight', which has 48 rows: allowed are 0 to 47" \
     eval 'perl -e "print pack(q(v*), 0, 99, (1) x 40)" >bad.bin; four/pipeline "${T[@]}" --eval-tokens input_ids=bad.bin --dtype-of input_ids=u16'

@@ -133,6 +133,7 @@ refused() { gpt/pipeline train "${data[@]}" "$@" 2>&1; echo $?; }
 is "a stage that is not there" "$(refused --recompute 1,4)" "pipeline: error: --recompute 1,4: there is no stage 4, the last one is 3
 2"
 is "auto of how much" "$(refused --recompute auto)" "pipeline: error: --recompute auto: --memory BYTES says what a rank may take
+Try 'pipeline --help' for more information.
 2"
 is "a word that is none" "$(refused --recompute alwys)" "pipeline: error: --recompute alwys: expected never, except-last, always, cheap, auto or numbers of stages (0,2)
 2"
