@@ -412,7 +412,7 @@ static int is_rows(const char *at, size_t n, const void *of)
 
 int sched_put(const Schedule *s, FileWhole *w, const char *path)
 {
-    if (!file_begin_kind(w, path, &(FileOurs){is_rows, NULL, "a schedule"}))
+    if (!file_begin_ours(w, path, &(FileOurs){is_rows, NULL, "a schedule"}))
         return -1;
     sched_write(s, w->f);
     return file_end(w);

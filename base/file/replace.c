@@ -76,7 +76,7 @@ int file_spare(const char *path, const FileOurs *ours, char *why)
     return goes ? 0 : -1;
 }
 
-FILE *file_begin_kind(FileWhole *w, const char *path, const FileOurs *ours)
+FILE *file_begin_ours(FileWhole *w, const char *path, const FileOurs *ours)
 {
     *w = (FileWhole){.path = path};
     return file_spare(path, ours, w->why) ? NULL : file_begin(w, path);

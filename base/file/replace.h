@@ -39,7 +39,7 @@ typedef struct {
 } FileOurs;
 int file_starts(const char *at, size_t n, const void *text); /* is() of what begins with a text */
 int file_spare(const char *path, const FileOurs *ours, char *why); /* as file_try() */
-FILE *file_begin_kind(FileWhole *w, const char *path, const FileOurs *ours); /* as file_begin() */
+FILE *file_begin_ours(FileWhole *w, const char *path, const FileOurs *ours); /* as file_begin() */
 /* Removes the file `name`, which may lie in folders below `folder`.  0: it is gone, or was not
  * there; -1: errno (ENOTDIR: one of the folders is a link). */
 int file_remove(const char *folder, const char *name);

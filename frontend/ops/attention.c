@@ -273,7 +273,8 @@ static void ms_attend(Attention *a, ValueId add, bool causal)
     a->bias = add;
     a->scale = scale > 0 ? scale : a->scale;
     a->cap = fmax(im_float(im, "softcap", 0), 0);
-    if (causal && a->q_len != a->kv_len) /* of these ONNX Runtime hides nothing from the last query */
+    /* Of these ONNX Runtime hides nothing from the last query. */
+    if (causal && a->q_len != a->kv_len)
         low_fatal(im, -1, "causal, with %lld keys for %lld queries", (long long)a->kv_len,
                   (long long)a->q_len);
     position_masks(a, g_scalar(im->g, DT_I64, 0), causal, -1, -1);

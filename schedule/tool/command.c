@@ -319,7 +319,7 @@ static int draw(const SchedOptions *o, const Schedule *s, const SchedSim *sim)
         sched_draw_grid(s, sim, stdout, columns ? atoi(columns) - 9 : 0);
     }
     if (o->svg) {
-        if (!file_begin_kind(&out, o->svg, &(FileOurs){file_starts, "<svg ", "a drawing"}))
+        if (!file_begin_ours(&out, o->svg, &(FileOurs){file_starts, "<svg ", "a drawing"}))
             return cannot_write(&out);
         if (is_trace(o->name)) /* microseconds, the whole on one screen */
             sched_draw_svg_in(s, sim, sim->makespan, 1200, s->name, out.f);
@@ -329,7 +329,7 @@ static int draw(const SchedOptions *o, const Schedule *s, const SchedSim *sim)
             return cannot_write(&out);
     }
     if (o->trace) {
-        if (!file_begin_kind(&out, o->trace,
+        if (!file_begin_ours(&out, o->trace,
                              &(FileOurs){file_starts, "{\"displayTimeUnit\"", "a trace"}))
             return cannot_write(&out);
         sched_draw_trace(s, sim, out.f);
