@@ -23,8 +23,6 @@ if [ -z "${TMPDIR:-}" ] && [ -w /dev/shm ] && ! grep -q ' /dev/shm .*noexec' /pr
 fi
 work=$(mktemp -d "${TMPDIR:-/tmp}/ppsplit-test.XXXXXX")
 trap 'rm -rf "$work"' EXIT
-# The shared objects are of the runtime that ppsplit writes now: those of another one may compute wrong numbers, silently.
-[ "$build/tests/objects/made" -nt "$build/ppsplit" ] || make -s -j2 -C "$top" BUILD="${BUILD:-build}" "${BUILD:-build}/tests/objects/made" >&2
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_btl_vader_single_copy_mechanism=none
 cc=$(cat "$build/tests/objects/made" 2>/dev/null)       # what compiled the shared objects: another would compile them again
 cc=${cc:-${CC:-cc}}
@@ -32,8 +30,10 @@ patience=600                                            # seconds after which a 
 tests=0 failures=0
 
 # make_pipeline OUT [ARGUMENT...]: builds a generated program.  What the machine has was found out when the shared objects were made.
+# They are of the runtime that ppsplit writes now: those of another one may compute wrong numbers, silently.
 make_pipeline() {
     local out=$1; shift
+    [ "$build/tests/objects/made" -nt "$build/ppsplit" ] || make -s -j2 -C "$top" BUILD="${BUILD:-build}" "${BUILD:-build}/tests/objects/made" >&2
     make -s -C "$out" pipeline CC="$cc" RUNTIME="$runtime" RUNTIME_BUILD="$build/tests/objects" CFLAGS="${PIPELINE_CFLAGS:--O1}" \
         LDFLAGS="$pipeline_ldflags" ${1-DETECTED="$build/tests/first/build/detected.mk"} "$@"
 }
