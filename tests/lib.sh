@@ -23,20 +23,26 @@ if [ -z "${TMPDIR:-}" ] && [ -w /dev/shm ] && ! grep -q ' /dev/shm .*noexec' /pr
 fi
 work=$(mktemp -d "${TMPDIR:-/tmp}/ppsplit-test.XXXXXX")
 trap 'rm -rf "$work"' EXIT
-export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_btl_vader_single_copy_mechanism=none
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_btl_vader_single_copy_mechanism=none OMPI_MCA_pml=ob1
 cc=$(cat "$build/tests/objects/made" 2>/dev/null)       # what compiled the shared objects: another would compile them again
 cc=${cc:-${CC:-cc}}
 patience=600                                            # seconds after which a command hangs, on however slow and busy a machine
 tests=0 failures=0
 
-# make_pipeline OUT [ARGUMENT...]: builds a generated program.  What the machine has was found out when the shared objects were made.
+# With these, which programs share: what the machine has was found out, and the runtime compiled, when the first one was made.
+objects=$build/tests/objects
+shared_runtime=(CC="$cc" RUNTIME="$runtime" RUNTIME_BUILD="$objects" DETECTED="$build/tests/first/build/detected.mk" CFLAGS="${PIPELINE_CFLAGS:--O1}"
+    LDFLAGS="$pipeline_ldflags")
 # They are of the runtime that ppsplit writes now: those of another one may compute wrong numbers, silently.
-make_pipeline() {
-    local out=$1; shift
-    [ "$build/tests/objects/made" -nt "$build/ppsplit" ] || make -s -j2 -C "$top" BUILD="${BUILD:-build}" "${BUILD:-build}/tests/objects/made" >&2
-    make -s -C "$out" pipeline CC="$cc" RUNTIME="$runtime" RUNTIME_BUILD="$build/tests/objects" CFLAGS="${PIPELINE_CFLAGS:--O1}" \
-        LDFLAGS="$pipeline_ldflags" ${1-DETECTED="$build/tests/first/build/detected.mk"} "$@"
-}
+current_objects() { [ "$objects/made" -nt "$build/ppsplit" ] || make -s -j2 -C "$top" BUILD="${BUILD:-build}" "${BUILD:-build}/tests/objects/made" >&2; }
+
+# make_pipeline OUT [ARGUMENT...]: builds a generated program; one with arguments of its own, without them finds out what there is.
+make_pipeline() { current_objects && make -s -C "$1" pipeline "${shared_runtime[@]}" ${2+DETECTED=} "${@:2}"; }
+
+# make_shim OUT [ARGUMENT...]: the program for GPUs, on the CPU; without a warning of the C++ compiler
+cxx=${CXX:-g++}
+shared_shim=(SHIM="$top/tests/cuda_shim" O="$build/cuda_shim" CXX="$cxx" SHIMFLAGS='-O0 -g0 -Wall -Wextra -Werror')
+make_shim() { current_objects && make -s -C "$1" pipeline-shim "${shared_runtime[@]}" "${shared_shim[@]}" "${@:2}"; }
 
 # split_model MODEL OUT POINTS [OPTION...]: splits and builds; POINTS is none, markers or a comma-separated list.
 split_model() {

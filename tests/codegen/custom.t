@@ -22,9 +22,8 @@ ok "trains" train whole/pipeline g.whole
 is "to the bit as in two" "$(losses g.whole.json)" "$(losses g.fused.json)"
 ok "with a zero-bubble schedule" train fused/pipeline g.zb --schedule zb-h1
 is "the same bits" "$(losses g.zb.json)" "$(losses g.fused.json)"
-if command -v "${CXX:-c++}" >/dev/null; then
-    ok "as CUDA, under the shim" make -s -C whole pipeline-shim SHIM="$top/tests/cuda_shim" O="$build/cuda_shim" SHIMFLAGS='-O1 -g0 -Wall -Wextra -Werror' \
-        RUNTIME="$runtime" RUNTIME_BUILD="$build/tests/objects" CFLAGS=-O1 LDFLAGS=-O1 DETECTED="$build/tests/first/build/detected.mk"
+if command -v "$cxx" >/dev/null; then
+    ok "as CUDA, under the shim" make_shim whole
     ok "trains" train whole/pipeline-shim g.shim
     ok "the same losses and norms" near g.shim.json
     ok "the same gradients" "$compare" grads g.plain g.shim 1e-5

@@ -19,4 +19,4 @@ $(O)/libshim.a: $(SHIM_OBJ)
 
 $(O)/%.o: $(SHIM)/%.cpp $(SHIM_HEADERS) $(SHIM)/shim.mk
 	@mkdir -p $(@D)
-	@$(CXX) -std=c++17 -O2 -g -fPIC $(SHIM_WARN) -I$(SHIM) -c -o $@ $<
+	@$(CXX) -std=c++17 -O2$(if $(CI),, -g) -fPIC $(SHIM_WARN) -I$(SHIM) -c -o $@ $<

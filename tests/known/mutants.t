@@ -57,7 +57,7 @@ built() {
     runtime/*)
         cp -a "$objects" "$work/objects" && cp "$runtime/${2#runtime/}" "$work/changed.c" && change "$work/changed.c" "$3" || return
         $(sed 's/ [0-9]*-[0-9]*$//' "$objects/flags/cc") -I"$runtime/$(dirname "${2#runtime/}")" -c "$work/changed.c" -o "$work/objects/$(sed 's|^runtime/||; s|c$|o|' <<<"$2")" &&
-            rm "$work/mutant/pipeline" && make_pipeline "$work/mutant" DETECTED="$build/tests/first/build/detected.mk" RUNTIME_BUILD="$work/objects" ;;
+            rm "$work/mutant/pipeline" && make_pipeline "$work/mutant" "${shared_runtime[@]}" RUNTIME_BUILD="$work/objects" ;;
     *) change "$work/mutant/$2" "$3" && make_pipeline "$work/mutant" ;;
     esac
 }

@@ -3,7 +3,6 @@
 # transport, schedule and order in which streams may run; nothing is allocated in a step; what fails is said once, with rank,
 # action and microbatch, and nobody hangs.  Functions of generated stages are tests/whole/shim.t's matter.
 . "$(dirname "$0")/../lib.sh"
-cxx=${CXX:-g++}
 nvcc=$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)
 cd "$work" || exit 1
 
@@ -26,8 +25,6 @@ fi
 
 # ---- the program ----
 
-made=(SHIM="$top/tests/cuda_shim" O="$build/cuda_shim" CXX="$cxx" CC="$cc" DETECTED="$build/tests/first/build/detected.mk" SHIMFLAGS='-O1 -g0' RUNTIME="$runtime" RUNTIME_BUILD="$build/tests/objects"
-    CFLAGS="${PIPELINE_CFLAGS:--O1}" LDFLAGS="$pipeline_ldflags")
 # build_program [COLUMNS]
 build_program() {
     local name
@@ -35,7 +32,7 @@ build_program() {
     for name in stage0.cu pipeline.c; do
         { [ $# = 0 ] || echo "#define COLUMNS $1"; cat "$top/tests/runtime/device_plan.${name##*.}"; } >$name || return
     done
-    CPATH=$top:$top/tests/share make -s pipeline-shim "${made[@]}" && mv pipeline-shim program
+    CPATH=$top:$top/tests/share make_shim . && mv pipeline-shim program
 }
 ok "builds" build_program
 [ -x program ] || { plan_done; exit; }
@@ -231,7 +228,7 @@ mv narrow program
 
 # model NAME SPLIT...: builds it, both devices in one program.
 model() {
-    "$ppsplit" -q "$top/models/$1/model.onnx" --target cpu --target cuda "${@:2}" -o "$work/$1" && make -s -C "$work/$1" pipeline-shim "${made[@]}"
+    "$ppsplit" -q "$top/models/$1/model.onnx" --target cpu --target cuda "${@:2}" -o "$work/$1" && make_shim "$work/$1"
 }
 # compared NAME OPTION...: two steps on either device; additions come in other orders there, tests/whole/shim.t says how far that goes
 compared() {

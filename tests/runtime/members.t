@@ -3,17 +3,11 @@
 # every collective against numbers computed directly, whenever members come to it; training gives the same bits for 1, 2 and 4 members, under every schedule, with replicas;
 # what ends is said with the collective and its ranks.
 . "$(dirname "$0")/../lib.sh"
-cxx=${CXX:-g++}
 cd "$work" || exit 1
-made=(SHIM="$top/tests/cuda_shim" O="$build/cuda_shim" CXX="$cxx" CC="$cc" DETECTED="$build/tests/first/build/detected.mk" SHIMFLAGS='-O1 -g0' RUNTIME="$runtime" RUNTIME_BUILD="$build/tests/objects"
-    CFLAGS="${PIPELINE_CFLAGS:--O1}" LDFLAGS="$pipeline_ldflags")
-shim=
-! command -v "$cxx" >/dev/null || shim=1
 build_program() {
-    cp "$top/codegen/write/pipeline.mk" Makefile && cp "$top/tests/runtime/members_plan.c" pipeline.c && : >stage0.${shim:+cu} || return
-    CPATH=$top make -s pipeline${shim:+-shim} "${made[@]}" && mv pipeline${shim:+-shim} program
+    cp "$top/codegen/write/pipeline.mk" Makefile && cp "$top/tests/runtime/members_plan.c" pipeline.c && : >stage0.cu && CPATH=$top make_shim . && mv pipeline-shim program
 }
-[ -n "$shim" ] || { skip "members" "no C++ compiler"; plan_done; exit; }
+command -v "$cxx" >/dev/null || { skip "members" "no C++ compiler"; plan_done; exit; }
 ok "builds" build_program
 [ -x program ] || { plan_done; exit; }
 mpi=

@@ -3,16 +3,13 @@
 # program of any length are to the bit those of the program of length n, whose sizes the compiler knows.  Rows of several lengths in one step have
 # PyTorch's gradients.
 . "$(dirname "$0")/../lib.sh"
-cxx=${CXX:-g++}
 command -v "$cxx" >/dev/null || { skip "the shim" "no C++ compiler"; plan_done; exit; }
 cd "$top/models/special/lengths" || exit 1
 
 # program OUT MODEL ARGUMENT...: without checks of each memory access, which other tests make
 program() {
     rm -rf "$work/$1"
-    "$ppsplit" -q "$2" --target cuda -o "$work/$1" "${@:3}" &&
-        make -s -C "$work/$1" pipeline-shim CHECK=0 SHIM="$top/tests/cuda_shim" O="$build/cuda_shim" CXX="$cxx" CC="$cc" SHIMFLAGS='-O0 -g0 -Wall -Wextra -Werror' RUNTIME="$runtime" \
-            RUNTIME_BUILD="$build/tests/objects" DETECTED="$build/tests/first/build/detected.mk" CFLAGS="${PIPELINE_CFLAGS:--O1}" LDFLAGS="$pipeline_ldflags"
+    "$ppsplit" -q "$2" --target cuda -o "$work/$1" "${@:3}" && make_shim "$work/$1" CHECK=0
 }
 # run OUT TO ARGUMENT...
 run() {

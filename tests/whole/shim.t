@@ -12,13 +12,7 @@
 # some ten such steps one after the other: 5e-5.
 . "$(dirname "$0")/../lib.sh"
 tolerance=5e-5
-cxx=${CXX:-g++}
 command -v "$cxx" >/dev/null || { skip "the shim" "no C++ compiler"; plan_done; exit; }
-
-build_shim() {
-    make -s -C "$1" pipeline-shim SHIM="$top/tests/cuda_shim" O="$build/cuda_shim" CXX="$cxx" CC="$cc" SHIMFLAGS='-O0 -g0 -Wall -Wextra -Werror' RUNTIME="$runtime" \
-        RUNTIME_BUILD="$build/tests/objects" DETECTED="$build/tests/first/build/detected.mk" CFLAGS="${PIPELINE_CFLAGS:--O1}" LDFLAGS="$pipeline_ldflags"
-}
 
 # run NAME DEVICE SCHEDULE RANKS [OPTION...]: one step into $work/NAME.run
 run() {
@@ -45,7 +39,7 @@ slow_rows() { awk -v mb="$mb" '{ for (i = 5; i <= 7; i++) if ($i % ($i > 1024 ? 
 check() {
     local name=${dir##*/} stages schedule schedules=zb-h1
     split_case "$dir" "$work/$name" --target cuda --target cpu || return
-    ok "$name: builds" build_shim "$work/$name"
+    ok "$name: builds" make_shim "$work/$name"
     stages=$(ls "$work/$name"/stage*.cu | wc -l)
     [[ $extra != *--loss-over* ]] || stages=$((stages - 1))                # the loss is with the last one
     ok "$name: on the CPU" run "$name" cpu gpipe 1
