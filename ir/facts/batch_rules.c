@@ -98,7 +98,7 @@ static const SpreadWay *find_way(Batch *b, NodeId id, Arena *a)
     for (uint32_t k = 0; k < ways.n; k++) {
         uint32_t at = agrees(b, n, &ways.at[k]) ? demand_all(b, n, &ways.at[k]) : NONE;
         if (at == n->nin)
-            return &ways.at[k];
+            return ways.at + k;
         lacks = at != NONE && lacks == n->nin ? at : lacks;
     }
     if (ways.n > 0 && !is_strict(b, n, ways.at))

@@ -130,9 +130,9 @@ PpStatus schedule_make(Run *run)
                        run_ranks(run), run->ranks, stages, stages * run->members * run->replicas);
     if (run->ranks > stages)
         return pp_fail(PP_ERR_MODEL,
-                       "%d ranks are more than the model's %d stages: use fewer, or --dp N for N "
+                       "%d ranks are more than the model's %d stage%s: use fewer, or --dp N for N "
                        "replicas, or split into more stages",
-                       run->ranks, stages);
+                       run->ranks, stages, stages == 1 ? "" : "s");
     int chooses = o->mode == MODE_TRAIN && schedule_is_auto(o);
     if (chooses && run->model->minibatch.rows)
         return pp_fail(PP_ERR_USAGE, "--schedule auto: a loss over the whole minibatch needs all "

@@ -378,9 +378,8 @@ static PpStatus read_words(Options *o, const PpPlan *plan, int *mode)
             return option_unknown("command", r.value, modes, N_MODES);
     }
     if (*mode < 0)
-        return pp_fail(
-            PP_ERR_USAGE,
-            "missing command: train, eval, infer, sample, tokens or measure (see --help)");
+        return pp_fail(PP_ERR_USAGE,
+                       "missing command: train, eval, infer, sample, tokens or measure");
     return PP_OK;
 }
 
