@@ -189,7 +189,7 @@ static void narrow_bools(Print *p)
         if (!print_in_pass(p, i) || s->kind != S_STORE || !stored_later(p, i))
             continue;
         int opened = open_row(p);
-        text_line(p->t, "%s[%s] = (uint8_t)%s[%s];", print_arg(p, s->arg),
+        text_line(p->t, "%s[%s] = (uint8_t)%s[%s];", p->arg[s->arg],
                   print_affine(p, s->base, s->stride), print_row_name(p, s->in[0]), row_index(p));
         while (opened-- > 0)
             text_close(p->t);
@@ -301,7 +301,7 @@ static void leave_out(Print *p)
     const Stmt *there = n->there;
     if (!there)
         return;
-    text_open(p->t, "if (!%s[%s]) {", print_arg(p, there->arg),
+    text_open(p->t, "if (!%s[%s]) {", p->arg[there->arg],
               print_affine(p, there->base, there->stride));
     for (uint32_t i = 0; i < n->stmt.n; i++) {
         const Stmt *s = &n->stmt.at[i];
@@ -309,7 +309,7 @@ static void leave_out(Print *p)
             continue;
         int opened = s->row || n->nd == n->nouter ? 0 : open_row(p);
         const char *indent = print_if_asked(p, s);
-        text_line(p->t, "%s%s[%s] = 0;", indent, print_arg(p, s->arg),
+        text_line(p->t, "%s%s[%s] = 0;", indent, p->arg[s->arg],
                   print_affine(p, s->base, s->stride));
         while (opened-- > 0)
             text_close(p->t);
@@ -428,13 +428,12 @@ static void rows_and_passes(Print *p)
         text_close(p->t);
 }
 
-void nest_print_c(Arena *a, const Nest *n, const char *const *arg_name, PrintUses *uses, Text *t)
+void nest_print_c(Arena *a, const Nest *n, const char *const *arg_name, Text *t)
 {
     CPrint c = {.p = {.a = a,
                       .n = n,
                       .arg = arg_name,
                       .t = t,
-                      .uses = uses,
                       .name = name,
                       .names = formula_names(a, n, arg_name),
                       .rounding = print_roundings(a, n)}};

@@ -21,8 +21,8 @@ static void decode(Print *p)
         return;
     for (int d = n->nouter; d < n->nd; d++)
         p->dim[d] = arena_printf(p->a, "r%d", d - n->nouter);
-    p->uses->rows |= out_places(p->t, n->sized, "int64_t", "r", n->nd - n->nouter,
-                                p->dim + n->nouter, n->ext + n->nouter);
+    out_places(p->t, n->sized, "int64_t", "r", n->nd - n->nouter, p->dim + n->nouter,
+               n->ext + n->nouter);
 }
 
 /* ending: of the names of the sums */

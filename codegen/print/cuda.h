@@ -30,8 +30,6 @@ typedef struct {
     const char *chunk;                                  /* the loop's variable */
     /* arguments whose memory another argument writes, or they another's */
     const bool *alias;
-    /* the launch that is being described has rows in it */
-    bool grid_rows;
     const char *when;                                   /* of the kernels that come: CudaKernel */
     CudaNest *out;
 } Cuda;
@@ -56,7 +54,7 @@ void cuda_decode(Cuda *c, const char *linear, int from, int to, const char *cons
 void cuda_enter_pass(Cuda *c, int pass);
 /* what a pass does at `index` of the dimension `along` */
 void cuda_element(Cuda *c, const char *index);
-const char *cuda_grid_lin(Cuda *c, Lin n);             /* an expression of the launch */
+const char *cuda_grid_lin(const Cuda *c, Lin n);       /* an expression of the launch */
 const char *cuda_grid(Cuda *c, const char *function, Lin n,
                       int64_t per); /* "pp_blocks(rows * 64, 256)" */
 /* what is printed now is the next kernel of the nest */

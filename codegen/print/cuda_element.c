@@ -39,11 +39,7 @@ const char *cuda_sum(Cuda *c, const char *index, const char *more)
     return strcmp(index, "0") == 0 ? more : arena_printf(c->p.a, "%s + %s", index, more);
 }
 
-const char *cuda_grid_lin(Cuda *c, Lin n)
-{
-    c->grid_rows |= n.b != 0;
-    return lin_text(c->p.a, c->p.n->sized, n);
-}
+const char *cuda_grid_lin(const Cuda *c, Lin n) { return lin_text(c->p.a, c->p.n->sized, n); }
 
 const char *cuda_grid(Cuda *c, const char *function, Lin n, int64_t per)
 {
@@ -257,8 +253,8 @@ static void one_element(Cuda *c)
 static const char *place(Cuda *c, const Stmt *s)
 {
     const char *at = print_address(&c->p, s);
-    return strcmp(at, "0") == 0 ? print_arg(&c->p, s->arg)
-                                : arena_printf(c->p.a, "%s + %s", print_arg(&c->p, s->arg), at);
+    return strcmp(at, "0") == 0 ? c->p.arg[s->arg]
+                                : arena_printf(c->p.a, "%s + %s", c->p.arg[s->arg], at);
 }
 
 /* Stored as it was loaded. */
@@ -405,14 +401,10 @@ void cuda_kernel(Cuda *c, int threads, const char *grid, const char *block)
                       .threads = threads,
                       .grid = grid,
                       .block = block,
-                      .grid_rows = c->grid_rows,
                       .when = c->when,
                       .first = c->out->n == 1 || c->when != k[-1].when};
-    k->uses.arg = arena_array(c->p.a, bool, c->p.n->arg.n + 1);
     c->p.t = &k->body;
-    c->p.uses = &k->uses;
     choose_inlined(c);
-    c->grid_rows = false;
 }
 
 static const char *use_part(Cuda *c, uint32_t j, PartUse use)
@@ -474,6 +466,5 @@ void cuda_decode(Cuda *c, const char *linear, int from, int to, const char *cons
         name[d] = said ? NULL : c->p.dim[d];
         ext[d] = cuda_extent(c, d);
     }
-    c->p.uses->rows |= out_places(c->p.t, c->p.n->sized, c->index, linear, to - from,
-                                   name + from, ext + from);
+    out_places(c->p.t, c->p.n->sized, c->index, linear, to - from, name + from, ext + from);
 }

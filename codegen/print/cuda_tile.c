@@ -82,7 +82,6 @@ static void open_tile(Cuda *c, int along, Lin others)
             continue;
         const char *by = times_tiles(c, size, n->ext[last], n->ext[along], true),
                    *q = strcmp(by, "1") ? arena_printf(c->p.a, "%s / %s", block, by) : block;
-        print_lin(&c->p, size); /* it may have rows */
         bool first = true;
         for (int e = 0; e < d; e++)
             first &= e == along;
@@ -129,7 +128,6 @@ void cuda_tile(Cuda *c, int along)
         if (d != along && !lin_mul(others, n->ext[d], &others))
             BUG("a size that is not affine in the rows");
     }
-    cuda_grid_lin(c, others);
     cuda_kernel(c, PP_BLOCK,
                 arena_printf(c->p.a, "static_cast<unsigned>(%s)",
                              times_tiles(c, others, n->ext[last], n->ext[along], false)),

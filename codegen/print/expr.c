@@ -8,30 +8,15 @@
 
 #include "print.h"
 
-/* ---- what the body uses ---------------------------------------------------------------------- */
+/* ---- names and numbers ----------------------------------------------------------------------- */
 
-const char *print_lin(Print *p, Lin x)
-{
-    p->uses->rows |= x.b != 0;
-    return lin_text(p->a, p->n->sized, x);
-}
+const char *print_lin(const Print *p, Lin x) { return lin_text(p->a, p->n->sized, x); }
 
-const char *print_factor(Print *p, Lin x)
-{
-    p->uses->rows |= x.b != 0;
-    return lin_factor(p->a, p->n->sized, x);
-}
+const char *print_factor(const Print *p, Lin x) { return lin_factor(p->a, p->n->sized, x); }
 
 const char *print_constant(const Print *p, const Stmt *s)
 {
     return cg_literal(p->a, p->n->sized, s->type, s->k, s->ki);
-}
-
-const char *print_arg(Print *p, uint32_t arg)
-{
-    if (p->uses->arg)
-        p->uses->arg[arg] = true;
-    return p->arg[arg];
 }
 
 const char *print_letter(Arena *a, uint32_t i)
@@ -244,7 +229,7 @@ const char *print_guard(Print *p, const Stmt *s)
 
 const char *print_load(Print *p, const Stmt *s)
 {
-    const char *load = arena_printf(p->a, "%s[%s]", print_arg(p, s->arg), print_address(p, s)),
+    const char *load = arena_printf(p->a, "%s[%s]", p->arg[s->arg], print_address(p, s)),
                *guard = print_guard(p, s);
     load = type_read(p->a, s->type, load);
     return guard ? arena_printf(p->a, "%s ? %s : %s", guard, load,
@@ -302,7 +287,7 @@ const char *print_if_asked(Print *p, const Stmt *s)
 {
     if (!p->n->arg.at[s->arg].optional)
         return "";
-    text_line(p->t, "if (%s)", print_arg(p, s->arg));
+    text_line(p->t, "if (%s)", p->arg[s->arg]);
     return "    ";
 }
 
@@ -313,7 +298,7 @@ void print_store(Print *p, const Stmt *s)
     INSIST(!s->acc || !dtype_is_half(s->type));         /* it would be rounded twice */
     const char *cast = type_narrowing(s->type);
     const char *value = print_operand(p, s->in[0], *cast ? BINDS_UNARY : BINDS_CHOICE);
-    const char *place = print_arg(p, s->arg);
+    const char *place = p->arg[s->arg];
     const char *indent = print_if_asked(p, s);
     text_line(p->t, "%s%s[%s] %s %s%s;", indent, place, print_affine(p, s->base, s->stride),
               s->acc ? "+=" : "=", cast, type_written(p->a, s->type, value, !sum));

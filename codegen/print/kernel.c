@@ -6,17 +6,9 @@
 
 #include "kernel.h"
 
-const char *kernel_lin(Kernel *k, Lin x)
-{
-    k->rows |= x.b != 0;
-    return lin_text(k->a, k->f->sg, x);
-}
+const char *kernel_lin(const Kernel *k, Lin x) { return lin_text(k->a, k->f->sg, x); }
 
-const char *kernel_factor(Kernel *k, Lin x)
-{
-    k->rows |= x.b != 0;
-    return lin_factor(k->a, k->f->sg, x);
-}
+const char *kernel_factor(const Kernel *k, Lin x) { return lin_factor(k->a, k->f->sg, x); }
 
 void kernel_param(Kernel *k, ValueId v, const char *name, bool written)
 {
@@ -47,7 +39,7 @@ void kernel_parallel(Kernel *k, int n, const char *const *name, const Lin *exten
     open_block("for (%s %s = pp_thread%s(); %s < %s; %s += pp_threads%s()) {", k->index, e, wide, e,
                kernel_lin(k, k->work), e, wide);
     if (n > 1)
-        k->rows |= out_places(&k->body, k->f->sg, k->index, e, n, name, extent);
+        out_places(&k->body, k->f->sg, k->index, e, n, name, extent);
     k->opened = 1;
 }
 

@@ -15,7 +15,6 @@ typedef struct {
     Arena *a;
     bool device;
     Text body;
-    bool rows;                      /* the body uses them */
     Text params, args;              /* of the kernel and of the call */
     /* the type of indices: int64_t; on the device int below 2^31 elements */
     const char *index;
@@ -32,9 +31,9 @@ typedef struct {
 #define close_block() text_close(&k->body)
 
 /* kernel.c: numbers of the body, and what stands around it */
-const char *kernel_lin(Kernel *k, Lin x);
+const char *kernel_lin(const Kernel *k, Lin x);
 /* in parentheses where a product needs them */
-const char *kernel_factor(Kernel *k, Lin x);
+const char *kernel_factor(const Kernel *k, Lin x);
 void kernel_param(Kernel *k, ValueId v, const char *name, bool written);
 void kernel_loop(Kernel *k, const char *i, Lin n);
 /* Loops whose turns are independent: nested ones in C (threads: shared by OpenMP's), the threads of

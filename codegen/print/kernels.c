@@ -242,7 +242,6 @@ static void draw_loops(Kernel *k, const Draw *d, int many)
     line("const %s r = n / %s;", index, calls);
     line("const %s e = n %% %s * %d;", index, calls, many);
     k->opened = 1;
-    out_lin(k->o, d->rows); /* there may be some */
     k->grid = arena_printf(k->a, "pp_blocks(%s * %s, %d)", lin_factor(k->a, k->f->sg, d->rows),
                            calls, k->threads);
 }
@@ -518,11 +517,6 @@ static void print_launch(Kernel *k, const char *comment, const char *params, con
 {
     Out *o = k->o;
     Text *t = &o->text;
-    const char *args = arena_printf(k->a, "%s%s",
-                                    !k->rows                       ? ""
-                                    : strcmp(k->index, "int") == 0 ? "(int)rows, "
-                                                                   : "rows, ",
-                                    text_all(&k->args));
     if (k->before)
         text_line(t, "%s", k->before);
     if (!*body)
@@ -532,22 +526,20 @@ static void print_launch(Kernel *k, const char *comment, const char *params, con
                 : arena_printf(k->a, "pp_blocks(%s, %d)", out_lin(o, k->work), k->threads);
     text_line(t, "PP_WORK(\"%s\", 0, 0);", op_name(k->n->op));
     out_launch(o, k->s, &(KernelText){comment, NULL, params, body, k->index},
-               &(Grid){k->threads, 0, grid, arena_printf(k->a, "%d", k->threads)}, args);
+               &(Grid){k->threads, 0, grid, arena_printf(k->a, "%d", k->threads)},
+               text_all(&k->args));
 }
 
 /* In C a call; on the device what comes first, then a launch. */
 static void print_call(Kernel *k)
 {
     const char *body = k->body.at ? k->body.at : "", *comment = cg_node_text(k->f->g, k->s->node);
-    const char *params =
-        arena_printf(k->a, "%s%s%s", k->rows ? k->index : "", k->rows ? " rows, " : "",
-                     text_all(&k->params));
-    k->o->rows |= k->rows;
+    const char *params = text_all(&k->params);
     if (k->device)
         print_launch(k, comment, params, body);
     else
         out_call(k->o, k->s, &(KernelText){comment, NULL, params, body, k->index},
-                 arena_printf(k->a, "%s%s", k->rows ? "rows, " : "", text_all(&k->args)));
+                 text_all(&k->args));
 }
 
 void print_kernel(Out *o, const Step *s)

@@ -8,13 +8,64 @@
 
 #include "print.h"
 
-const char *out_lin(Out *o, Lin x)
+/* ---- what code names ------------------------------------------------------------------------- */
+
+static bool is_word(char c) { return isalnum((unsigned char)c) || c == '_'; }
+
+static bool in_comment(const char *code, const char *p)
 {
-    o->rows |= x.b != 0;
-    return lin_text(o->a, o->f->sg, x);
+    bool is = false;
+    for (; p > code && p[-1] != '\n'; p--)
+        is |= p[-1] == '/' && p[0] == '/';
+    return is;
 }
 
-const char *out_lins(Out *o, const Lin *x, int n)
+/* ... but for comments and members. */
+static bool names(const char *code, const char *name)
+{
+    const size_t n = strlen(name);
+    for (const char *p = code; (p = strstr(p, name)); p += n) {
+        const char before = p == code ? ' ' : p[-1];
+        if (!is_word(before) && before != '.' && before != '>' && !is_word(p[n]) &&
+            !in_comment(code, p))
+            return true;
+    }
+    return false;
+}
+
+/* The symbols of sizes: lengths, then rows. */
+enum { ROWS = SYMBOLS, ALL_SYMBOLS };
+static const char *symbol(int v) { return v == ROWS ? "rows" : cg_length_name[v]; }
+
+void out_symbols(Text *t, const char *code, const char *context)
+{
+    for (int v = 0; v < ALL_SYMBOLS; v++)
+        if (names(code, symbol(v)))
+            text_line(t, "const int64_t %s = %s->%s;", symbol(v), context,
+                      v == ROWS ? "rows" : arena_printf(t->a, "length.of[%d]", v));
+}
+
+/* Those that the kernel takes, before the rest of a list: "int length, int rows, ..". */
+static const char *with_symbols(Arena *a, const KernelText *x, bool types, const char *rest)
+{
+    Text t = {.a = a};
+    const char *type = !x->index                      ? ""
+                       : types                        ? arena_printf(a, "%s ", x->index)
+                       : strcmp(x->index, "int") == 0 ? "(int)"
+                                                      : "";
+    for (int v = 0; v < ALL_SYMBOLS && x->index; v++)
+        if (names(x->body, symbol(v)))
+            text_item(&t, "%s%s", type, symbol(v));
+    if (*rest)
+        text_item(&t, "%s", rest);
+    return text_all(&t);
+}
+
+/* ---- sizes ----------------------------------------------------------------------------------- */
+
+const char *out_lin(const Out *o, Lin x) { return lin_text(o->a, o->f->sg, x); }
+
+const char *out_lins(const Out *o, const Lin *x, int n)
 {
     Text t = {.a = o->a};
     for (int i = 0; i < n; i++)
@@ -22,11 +73,10 @@ const char *out_lins(Out *o, const Lin *x, int n)
     return text_all(&t);
 }
 
-bool out_places(Text *t, const StageGen *sg, const char *type, const char *linear, int n,
+void out_places(Text *t, const StageGen *sg, const char *type, const char *linear, int n,
                 const char *const *name, const Lin *ext)
 {
     Lin size = lin(1);
-    bool rows = false;
     for (int d = n - 1; d >= 0; size = lin_product(size, ext[d--])) {
         if (!name[d])
             continue;
@@ -34,9 +84,7 @@ bool out_places(Text *t, const StageGen *sg, const char *type, const char *linea
                                          : arena_printf(t->a, " / %s", lin_factor(t->a, sg, size)),
                    *of = d == 0 ? "" : arena_printf(t->a, " %% %s", lin_factor(t->a, sg, ext[d]));
         text_line(t, "const %s %s = %s%s%s;", type, name[d], linear, by, of);
-        rows |= size.b != 0 || (d > 0 && ext[d].b != 0);
     }
-    return rows;
 }
 
 const char *out_parts(Arena *a, const StageGen *sg, int64_t n, int many)
@@ -98,13 +146,10 @@ const char *out_key(const Out *o, const Step *s)
     return arena_printf(o->a, "%uu", s->key);
 }
 
-void out_declare(const Out *o, Text *t)
+void out_declare(Out *o, Text *t)
 {
     const char *type = o->target->convolution;
-    if (o->f->sg->lengths)
-        out_lengths(t, text_all(&o->text), "c");
-    if (o->rows)
-        text_line(t, "const int64_t rows = c->rows;");
+    out_symbols(t, text_all(&o->text), "c");
     if (o->stream)
         text_line(t, "const cudaStream_t stream = (cudaStream_t)c->stream;");
     if (o->convolutions)
@@ -134,19 +179,13 @@ const char **out_argument_names(Out *o, const Step *s)
     return name;
 }
 
-Parameters out_parameters(Out *o, const Step *s, const char *const *name, const PrintUses *uses,
-                          const char *index)
+Parameters out_parameters(Out *o, const Step *s, const char *const *name, const char *body)
 {
     Parameters p = {{.a = o->a}, {.a = o->a}};
-    o->rows |= uses->rows;
-    if (uses->rows) {
-        text_item(&p.params, "%s rows", index);
-        text_item(&p.args, "%srows", strcmp(index, "int") == 0 ? "(int)" : "");
-    }
     for (uint32_t i = 0; i < s->nest->arg.n; i++) {
         const NestArg *x = &s->nest->arg.at[i];
         const char *only = o->target->device && !s->shared[i] ? "__restrict__ " : "";
-        if (!uses->arg[i])
+        if (!names(body, name[i]))
             continue;
         text_item(&p.params, "%s%s *%s%s", x->written ? "" : "const ", cg_ctype(x->type), only,
                   name[i]);
@@ -157,41 +196,6 @@ Parameters out_parameters(Out *o, const Step *s, const char *const *name, const 
 
 /* ---- kernels --------------------------------------------------------------------------------- */
 
-/* Does code name it, but for comments and members? */
-static bool names(const char *code, const char *name)
-{
-    const size_t n = strlen(name);
-    for (const char *p = code; (p = strstr(p, name)); p += n) {
-        const char before = p == code ? ' ' : p[-1], *line = p;
-        while (line > code && line[-1] != '\n')
-            line--;
-        const char *comment = strstr(line, "//");
-        if (!isalnum((unsigned char)before) && !strchr("_.>", before) &&
-            !isalnum((unsigned char)p[n]) && p[n] != '_' && !(comment && comment < p))
-            return true;
-    }
-    return false;
-}
-
-void out_lengths(Text *t, const char *code, const char *context)
-{
-    for (int v = 0; v < SYMBOLS; v++)
-        if (names(code, cg_length_name[v]))
-            text_line(t, "const int64_t %s = %s->length.of[%d];", cg_length_name[v], context, v);
-}
-
-/* Those that the kernel takes, before the rest of its list: "int length, ..". */
-static const char *with_lengths(const Out *o, const KernelText *x, bool types, const char *list)
-{
-    Text t = {.a = o->a};
-    for (int v = 0; v < SYMBOLS && x->index && o->f->sg->lengths; v++)
-        if (names(x->body, cg_length_name[v]))
-            text_item(&t, "%s%s%s", types ? x->index : "", types ? " " : "", cg_length_name[v]);
-    if (*list)
-        text_item(&t, "%s", list);
-    return text_all(&t);
-}
-
 /* head: up to the name; tail: the parameters. */
 static const char *kernel(Out *o, const Step *s, const KernelText *x, const char *head)
 {
@@ -199,7 +203,7 @@ static const char *kernel(Out *o, const Step *s, const KernelText *x, const char
     while (sg->loops.within)
         sg = sg->loops.within;
     KernelList *k = sg->print.kernels;
-    const char *list = with_lengths(o, x, true, x->params), *params = *list ? list : "void";
+    const char *list = with_symbols(o->a, x, true, x->params), *params = *list ? list : "void";
     uint32_t *slot = strmap_at(&k->of, arena_printf(o->a, "%s|%s|%s", head, params, x->body));
     if (*slot != NONE)
         return k->name.at[*slot];
@@ -226,7 +230,7 @@ const char *out_kernel(Out *o, const Step *s, const KernelText *x)
 void out_call(Out *o, const Step *s, const KernelText *x, const char *args)
 {
     const char *name = out_kernel(o, s, x);
-    text_line(&o->text, "%s(%s);", name, with_lengths(o, x, false, args));
+    text_line(&o->text, "%s(%s);", name, with_symbols(o->a, x, false, args));
 }
 
 void out_launch(Out *o, const Step *s, const KernelText *x, const Grid *g, const char *args)
@@ -241,7 +245,7 @@ void out_launch(Out *o, const Step *s, const KernelText *x, const Grid *g, const
                                            bounds)),
                *head =
                    arena_printf(o->a, "PP_LAUNCH(%s, %s, %s, 0, stream,", name, g->grid, g->block);
-    args = with_lengths(o, x, false, args);
+    args = with_symbols(o->a, x, false, args);
     o->stream = true;
     if (strlen(head) + strlen(args) < LONGEST) {
         text_line(&o->text, "%s %s);", head, args);

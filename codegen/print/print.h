@@ -19,17 +19,9 @@ typedef struct {
 const char *print_letter(Arena *a, uint32_t i); /* "a", "b", none that kernels have */
 PrintNames formula_names(Arena *a, const Nest *n, const char *const *arg_name);
 
-/* What a printed body uses of the function around it. */
-typedef struct {
-    bool rows;
-    bool *arg;                                          /* by argument; NULL: nobody asks */
-} PrintUses;
-
-/* out.c: parameters and arguments of a kernel of the step's nest, those that its text names; index:
-   the type of rows. */
+/* out.c: parameters and arguments of a kernel of the step's nest, those that its body names. */
 typedef struct { Text params, args; } Parameters;
-Parameters out_parameters(Out *o, const Step *s, const char *const *name, const PrintUses *uses,
-                          const char *index);
+Parameters out_parameters(Out *o, const Step *s, const char *const *name, const char *body);
 
 /* rounding.c: what is done to a value where it is made: nothing; a half is rounded, or, where a NaN
    in the lower half is out of the question, by the shorter way. */
@@ -54,7 +46,6 @@ struct Print {
     const PrintRounding *rounding;                      /* by statement */
     bool *inlined;                                      /* by statement: it has no variable here */
     Text *t;
-    PrintUses *uses;
     /* the index of each dimension as an expression */
     const char *dim[NEST_DIMS];
     /* what holds statement i at this place: a variable, an element of a buffer, a number */
@@ -63,15 +54,13 @@ struct Print {
     uint8_t *in_pass;                                   /* what this pass computes */
 };
 
-const char *print_lin(Print *p, Lin x); /* "rows * 128", "512" */
+const char *print_lin(const Print *p, Lin x); /* "rows * 128", "512" */
 /* in parentheses where a product needs them */
-const char *print_factor(Print *p, Lin x);
+const char *print_factor(const Print *p, Lin x);
 /* what an S_CONST is, or a guarded load elsewhere */
 const char *print_constant(const Print *p, const Stmt *s);
 const char *print_called(Print *p, uint32_t i);         /* a statement's name */
 const char *print_row_name(Print *p, uint32_t i);       /* of the buffer that has it for a row */
-/* an argument's name */
-const char *print_arg(Print *p, uint32_t arg);
 const char *print_term(Print *p, Lin c, const char *index);                    /* index * c */
 /* base + sum of coef[d] * index d */
 const char *print_affine(Print *p, Lin base, const Lin *coef);
@@ -107,7 +96,7 @@ void print_open_loop(Print *p, const char *type, const char *index, const char *
 void print_inlined(Print *p, bool threads);
 
 /* c.c: the body of a C function with the nest's arguments. */
-void nest_print_c(Arena *a, const Nest *n, const char *const *arg_name, PrintUses *uses, Text *t);
+void nest_print_c(Arena *a, const Nest *n, const char *const *arg_name, Text *t);
 
 /* c_column.c: the same of sums over rows; parallel: by several threads where there are several
    blocks of columns. */
@@ -124,12 +113,10 @@ typedef struct {
     /* of the grid, for each multiprocessor of a large device; 0: not told */
     int blocks;
     const char *grid, *block;                           /* of the launch, in terms of rows */
-    bool grid_rows;                                     /* there are rows in it */
     /* Where lengths decide which form of the nest is launched: whether this one is; NULL: it is.
        first: of its form. */
     const char *when;
     bool first;
-    PrintUses uses;
     PartUse part[NEST_DIMS];                            /* partial results of the nest */
 } CudaKernel;
 typedef struct {

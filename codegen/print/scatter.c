@@ -111,7 +111,6 @@ static void open_lines(Kernel *k, const Lines *l)
 {
     const char *stretches =
         out_parts(k->a, k->f->sg, lin_at(l->elements, k->f->g->batch), STRETCH);
-    out_lin(k->o, l->lines); /* it may have rows */
     const bool one = !strcmp(stretches, "1");
     k->grid = arena_printf(k->a, "static_cast<unsigned>(%s%s%s)",
                            lin_factor(k->a, k->f->sg, l->lines), one ? "" : " * ",

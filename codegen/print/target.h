@@ -19,7 +19,7 @@ typedef struct {
     Text text;                      /* its steps */
     Text fresh; /* declares the pointers that the next step is the first to use */
     /* names that the text uses; reads: a pointer; context: c in any other way */
-    bool rows, stream, convolutions, reads, context;
+    bool stream, convolutions, reads, context;
     bool *named;                    /* by buffer: its pointer is declared */
     /* behind the workspace: partial results that one kernel leaves for the next */
     int64_t bytes_scratch;
@@ -56,11 +56,11 @@ extern const TargetRow target_cpu, target_cuda;
 const TargetRow *target_row(Target t);
 
 /* out.c */
-const char *out_lin(Out *o, Lin x);                     /* of the function's rows */
-const char *out_lins(Out *o, const Lin *x, int n);      /* "rows, 4, 8" */
+const char *out_lin(const Out *o, Lin x);               /* of the function's rows */
+const char *out_lins(const Out *o, const Lin *x, int n);      /* "rows, 4, 8" */
 /* Prints const int i0 = e / 16 % 4; ..: what a linear index is of n dimensions, but of those whose
-   name is NULL.  Are there rows in it? */
-bool out_places(Text *t, const StageGen *sg, const char *type, const char *linear, int n,
+   name is NULL. */
+void out_places(Text *t, const StageGen *sg, const char *type, const char *linear, int n,
                 const char *const *name, const Lin *ext);
 /* How many parts of so many n makes: a number, or what lengths make of it. */
 const char *out_parts(Arena *a, const StageGen *sg, int64_t n, int many);
@@ -69,10 +69,10 @@ void out_fresh(Out *o, Text *t);                        /* what Out.fresh declar
 const char *out_pointer(Out *o, const Step *s, uint32_t arg);   /* "c_attn + 128" */
 const char *out_arg(Out *o, const Step *s, ValueId v);  /* the argument that is this value */
 const char *out_key(const Out *o, const Step *s);       /* of a Dropout: "17u", "key1[i]" */
-/* lengths, rows, stream, conv as the text needs them */
-void out_declare(const Out *o, Text *t);
+/* lengths, rows, stream, conv as the text names them */
+void out_declare(Out *o, Text *t);
 /* A kernel: what it comes from, lines of its formula (NULL: none), and its text; index: the type of
-   lengths, which are its first parameters where the text names them; NULL: it declares them. */
+   lengths and rows, its first parameters where the body names them; NULL: it declares them. */
 typedef struct { const char *comment, *formula, *params, *body, *index; } KernelText;
 /* Prints a kernel once per distinct text; returns its name. */
 const char *out_kernel(Out *o, const Step *s, const KernelText *x);
@@ -86,8 +86,8 @@ typedef struct {
 } Grid;
 /* PP_LAUNCH(name, grid, block, 0, stream, args); cut where it is long. */
 void out_launch(Out *o, const Step *s, const KernelText *x, const Grid *g, const char *args);
-/* Declares the lengths that code names, which `context` has: "c". */
-void out_lengths(Text *t, const char *code, const char *context);
+/* Declares the lengths and rows that code names, which `context` has: "c". */
+void out_symbols(Text *t, const char *code, const char *context);
 /* x, y; dx, dy for gradients; w, dw for parameters */
 const char **out_argument_names(Out *o, const Step *s);
 

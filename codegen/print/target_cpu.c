@@ -9,9 +9,8 @@ static void nest(Out *o, const Step *s, const char *comment)
     const Nest *n = nest_present(o->a, s->nest);
     const char **name = out_argument_names(o, s);
     Text body = {.a = o->a, .indent = 1};
-    PrintUses uses = {.arg = arena_array(o->a, bool, n->arg.n + 1)};
-    nest_print_c(o->a, n, name, &uses, &body);
-    const Parameters p = out_parameters(o, s, name, &uses, "int64_t");
+    nest_print_c(o->a, n, name, &body);
+    const Parameters p = out_parameters(o, s, name, text_all(&body));
     Text formula = {.a = o->a};
     formula_print(o->a, n, name, &formula);
     const KernelText kernel = {comment, formula.at, text_all(&p.params), text_all(&body),
@@ -42,7 +41,6 @@ static void then(Out *o, const Step *s, const char *call, const char *head, cons
     const char **name = out_argument_names(o, t), *list[2] = {"", ""};
     uint32_t count[2] = {0, 0};
     Text body = {.a = o->a, .indent = 1}, formula = {.a = o->a};
-    PrintUses uses = {0};
     o->first_arg = THEN_ARGS;
     for (uint32_t i = 0; i < n->arg.n; i++) {
         const NestArg *x = &n->arg.at[i];
@@ -53,12 +51,10 @@ static void then(Out *o, const Step *s, const char *call, const char *head, cons
     }
     const char *form = s->after ? after(o, t, s->after) : ", NULL";
     o->first_arg = 0;
-    nest_print_c(o->a, n, name, &uses, &body);
-    INSIST(!uses.rows);
+    nest_print_c(o->a, n, name, &body);
     formula_print(o->a, n, name, &formula);
     Text all = {.a = o->a, .indent = 1};
-    if (n->sized)
-        out_lengths(&all, body.at, "of");
+    out_symbols(&all, body.at, "of");
     text_add(&all, "%s", body.at);
     const KernelText kernel = {comment, formula.at,
                                "const PpPart *of, const void *const *in, void *const *out",

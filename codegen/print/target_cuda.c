@@ -25,13 +25,12 @@ static void nest_kernel(Out *o, const Step *s, const CudaNest *out, int i, const
 {
     const Nest *n = s->nest;
     const CudaKernel *x = &out->kernel[i];
-    Parameters p = out_parameters(o, s, name, &x->uses, out->index);
+    Parameters p = out_parameters(o, s, name, text_all(&x->body));
     part_arguments(o, out, x, &p);
     if (out->order && strstr(text_all(&x->body), "order.")) {
         text_item(&p.params, "%s order", out->order_type);
         text_item(&p.args, "order");
     }
-    o->rows |= x->grid_rows;
     if (x->when)
         text_open(&o->text, "if (%s) {", x->when);
     text_line(&o->text, "PP_WORK(\"%s\", 0, %s);", nest_kind(n),

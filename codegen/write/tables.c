@@ -94,7 +94,7 @@ static void print_convs(const StageGen *sg, const PpStage *st, Text *t)
                  fields_text(&fields_conv, name, &st->conv.shape[i],
                              (FieldSizes){sg->sizes, true}, t));
     t->indent = 1;
-    out_lengths(t, text_all(&shapes), "c");
+    out_symbols(t, text_all(&shapes), "c");
     t->indent = 0;
     text_add(t, "    const PpConvShape shape[] = {\n%s", text_all(&shapes));
     text_line(t, "    };\n    return shape[i];\n}\n");

@@ -39,8 +39,7 @@ static void write_kernel(Arena *a, const Nest *n, uint32_t number, FILE *out)
     const char **name = arena_array(a, const char *, n->arg.n + 1);
     for (uint32_t i = 0; i < n->arg.n; i++)
         name[i] = arena_printf(a, "t%u", i);
-    PrintUses uses = {0};
-    nest_print_c(a, nest_present(a, n), name, &uses, &t);
+    nest_print_c(a, nest_present(a, n), name, &t);
     fprintf(out, "void kernel%u(int64_t rows, void *const *at)\n{\n    (void)rows;\n", number);
     for (uint32_t i = 0; i < n->arg.n; i++)
         fprintf(out, "    %s%s *t%u = at[%u];\n", n->arg.at[i].written ? "" : "const ",

@@ -235,6 +235,7 @@ ok "a multiple of nothing" refused "--bind h=N gives 'h' a number" "$ppsplit" pa
 
 ok "a mean over the sequence" "$ppsplit" mean.onnx "${split[@]}" --bind seq=1..48 -q -o "$work/mean"
 ok "divides by its length" grep -qF '(float)(1.0 / (double)length)' "$work/mean/stage0.c"
+is "in lines of 120 columns" "$(grep -cE '.{121}' "$work/mean/stage0.c" "$work/any/stage1.c" | xargs)" "$work/mean/stage0.c:0 $work/any/stage1.c:0"
 # Lengths of a program's samples are primes, with which 8 * (length - 1) is a multiple of 16.
 ok "eight numbers of each place but the first" split_model rest.onnx "$work/rest" none --bind batch=1 --bind seq=2..48
 perl -e 'printf "\x93NUMPY\x01\x00v\x00%-117s\n%s", "{\x27descr\x27: \x27<f4\x27, \x27fortran_order\x27: False, \x27shape\x27: (1, 4, 8), }", "\0" x 128' >"$work/zeros.npy"
@@ -243,6 +244,7 @@ is "are 24" "$(tail -c 4 "$work/sum.npy" | od -An -tf4 | tr -d ' ')" 24
 ok "how many places come" "$ppsplit" ahead.onnx "${split[@]}" --bind seq=1..40 -q -o "$work/ahead"
 ok "a short range, and a table that ends before samples would" "$ppsplit" ahead.onnx "${split[@]}" --bind seq=1..20 -q -o "$work/short"
 ok "two of them, in one table" "$ppsplit" both.onnx "${split[@]}" --bind enc=1..20 --bind dec=1..40 -q -o "$work/both"
+ok "by whose length a mean divides" grep -qF 'dx = dy * (1/length)' "$work/both/stage0.c"
 ok "a table that ends where the range does is another program" refused "it is computed by other operations from here on" "$ppsplit" ahead.onnx "${split[@]}" --bind seq=1..48 -o "$work/no"
 ok "what 30 places alone are is no program of them" refused "what it compares is equal with some length" "$ppsplit" equal.onnx --bind batch=2 --bind seq=1..48 -o "$work/no"
 ok "but of more" "$ppsplit" equal.onnx --bind batch=2 --bind seq=31..48 -q -o "$work/more"
