@@ -255,6 +255,8 @@ void role_learn(StageGen *sg, const Nest *n);           /* the values that it wr
 const char *role_known(
     const StageGen *sg,
     ValueId v); /* "means": so is an argument called that is this value; NULL: nothing known */
+/* "mean" of "means", "rstd2" of "rstds2"; NULL: it is no such name */
+const char *role_one(Arena *a, const char *name);
 
 /* ---- memory.c -------------------------------------------------------------------------------- */
 

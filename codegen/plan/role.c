@@ -101,3 +101,12 @@ const char *role_known(const StageGen *sg, ValueId v)
     uint32_t k = idmap_get(&sg->position.known, v);
     return k == NONE ? NULL : known[k];
 }
+
+const char *role_one(Arena *a, const char *name)
+{
+    const size_t n = strcspn(name, "0123456789");
+    for (uint32_t k = 0; k < KNOWN; k++)
+        if (n == strlen(known[k]) && strncmp(name, known[k], n) == 0)
+            return arena_printf(a, "%.*s%s", (int)n - 1, name, name + n);
+    return NULL;
+}

@@ -14,7 +14,7 @@ typedef struct { const char *text; PrintBinds binds; } Expr;
 typedef struct {
     Arena *a;
     const Nest *n;
-    const char *const *arg;
+    const char *const *arg, **role;
     /* by statement: what it is called once it has had its line; NULL: written out */
     const char **name;
     uint32_t *uses;
@@ -49,9 +49,7 @@ static Expr number(Formula *f, const Stmt *s)
 
 static Expr binary(Formula *f, const Stmt *s, const PrintSign *sign)
 {
-    const bool right_tighter = s->op != OP_Add;
-    const char *x = within(f, s->in[0], sign->binds),
-               *y = within(f, s->in[1], sign->binds + right_tighter);
+    const char *x = within(f, s->in[0], sign->binds), *y = within(f, s->in[1], sign->binds + 1);
     return (Expr){arena_printf(f->a, "%s %s %s", x, sign->text, y), sign->binds};
 }
 
@@ -71,11 +69,11 @@ static Expr operation(Formula *f, const Stmt *s)
     PrintSign sign;
     if (s->op == OP_Mul && s->in[0] == s->in[1])
         return (Expr){arena_printf(f->a, "%s^2", within(f, s->in[0], BINDS_ATOM)), BINDS_UNARY};
-    if (print_sign(s->op, &sign) && sign.binds >= BINDS_COMPARE)
+    if (print_sign(s->op, &sign) && sign.binds >= BINDS_LOGIC)
         return binary(f, s, &sign);
     switch (s->op) {
     case OP_Neg:
-        return (Expr){arena_printf(f->a, "-%s", within(f, s->in[0], BINDS_PRODUCT)), BINDS_SUM};
+        return (Expr){arena_printf(f->a, "-%s", within(f, s->in[0], BINDS_UNARY)), BINDS_UNARY};
     case OP_Reciprocal:
         return (Expr){arena_printf(f->a, "1 / %s", within(f, s->in[0], BINDS_UNARY)),
                       BINDS_PRODUCT};
@@ -89,9 +87,22 @@ static Expr operation(Formula *f, const Stmt *s)
     }
 }
 
+/* What an element of an argument is called that is one for a row, "rstd" of rstds; NULL: nothing,
+ * or the nest has another value of that name. */
+static const char *scalar_of(const Formula *f, const Stmt *s)
+{
+    const bool row = s->row && f->n->kind != NEST_COLUMN;
+    const char *one = row ? role_one(f->a, f->arg[s->arg]) : NULL;
+    for (uint32_t i = 0; one && i < f->n->stmt.n; i++)
+        if (f->role[i] && strcmp(f->role[i], one) == 0)
+            return NULL;
+    return one;
+}
+
 static Expr load(Formula *f, const Stmt *s)
 {
-    const char *x = f->arg[s->arg], *at = "";
+    const char *x = scalar_of(f, s), *at = "";
+    x = x ? x : f->arg[s->arg];
     for (uint32_t i = 0; i < s->nindex; i++)
         at = arena_printf(f->a, "%s%s%s", at, i ? ", " : "", expression(f, s->index[i].in).text);
     if (s->nindex)
@@ -172,12 +183,13 @@ static const char *stored_as(const Formula *f, uint32_t i)
 
 static void store(Formula *f, const Stmt *s, Text *t)
 {
-    uint32_t v = s->in[0];
-    if (f->name[v] && strcmp(f->name[v], f->arg[s->arg]) == 0)
+    const uint32_t v = s->in[0];
+    const char *arg = f->arg[s->arg], *one = role_one(f->a, arg);
+    if (f->name[v] && (strcmp(f->name[v], arg) == 0 || (one && strcmp(f->name[v], one) == 0)))
         return;
-    text_line(t, "// %s %s %s", f->arg[s->arg], s->acc ? "+=" : "=", expression(f, v).text);
+    text_line(t, "// %s %s %s", arg, s->acc ? "+=" : "=", expression(f, v).text);
     if (!s->acc && !is_leaf(&f->n->stmt.at[v]) && !f->name[v])
-        f->name[v] = f->arg[s->arg];
+        f->name[v] = arg;
 }
 
 static const char *letter(Formula *f) { return print_letter(f->a, f->letters++); }
@@ -185,8 +197,8 @@ static const char *letter(Formula *f) { return print_letter(f->a, f->letters++);
 static Formula explain(Arena *a, const Nest *n, const char *const *arg_name, Text *t)
 {
     enum { LARGE = 3, HUGE_LINE = 24 };
-    Formula f = {.a = a, .n = n, .arg = arg_name};
     const char **role = role_names(a, n);
+    Formula f = {.a = a, .n = n, .arg = arg_name, .role = role};
     if (n->there)
         text_line(t, "// of rows where %s holds; the others are 0", arg_name[n->there->arg]);
     f.name = arena_array(a, const char *, n->stmt.n + 1);
@@ -215,13 +227,11 @@ void formula_print(Arena *a, const Nest *n, const char *const *arg_name, Text *t
     explain(a, n, arg_name, t);
 }
 
-/* "x_j"; of one for a row "x_i"; of rstds "rstd", but of s "s_j" */
+/* "x_j"; of one for a row "x_i"; of rstds "rstd" */
 static const char *element_name(Arena *a, const char *arg, bool row)
 {
-    const size_t n = strcspn(arg, "0123456789");
-    if (n > 1 && arg[n - 1] == 's')
-        return arena_printf(a, "%.*s%s", (int)n - 1, arg, arg + n);
-    return arena_printf(a, row ? "%s_i" : "%s_j", arg);
+    const char *one = role_one(a, arg);
+    return one ? one : arena_printf(a, row ? "%s_i" : "%s_j", arg);
 }
 
 PrintNames formula_names(Arena *a, const Nest *n, const char *const *arg_name)

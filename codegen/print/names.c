@@ -5,22 +5,25 @@
  *
  * A parameter is "ln_1_weight", what a module computes "c_attn", another of its values
  * "c_attn_mat_mul", and a gradient has d_ before the name of what it is the gradient of.  Where
- * several would have one name, all of them say more: their layer, "h_2_c_attn"; the module around
- * theirs; the operation; the whole path; in the end a number.
+ * several would have one name, it is that of the module's result, and the others say more: the
+ * operation; their layer, "h_2_c_attn"; the module around theirs; the whole path; in the end a
+ * number.
  */
 #include <ctype.h>
 #include <string.h>
 
 #include "target.h"
 
-enum { AT_MODULE, AT_LAYER, AT_PARENT, AT_OPERATION, AT_PATH, LEVELS, LONGEST_PART = 40 };
+/* How much of the path a name says; each first without the operation, then with it. */
+enum { AT_MODULE, AT_LAYER, AT_PARENT, AT_PATH, PLACES, LONGEST_PART = 40 };
 
 /* What a name is made of. */
-typedef struct {
+typedef struct Named {
     const char *path; /* the module, "transformer.h.2.attn"; "": the model itself */
     const char *own; /* what it is within the module, "weight", "matmul"; "": the module's result */
     const char *op;   /* the operation that makes it; "" */
     bool gradient;
+    bool result;       /* read outside of the module */
     const char *fixed; /* it has this name, NULL: it is to get one */
 } Named;
 
@@ -28,6 +31,7 @@ typedef VEC(Named) NamedList;
 
 typedef struct StageNames {
     StrMap value;                   /* name -> the first value of the graph that has it */
+    bool *result;                   /* by value: read outside of the module that makes it */
     StrMap of;                      /* class and number -> position in name */
     StrMap taken;                   /* all names of the stage's functions */
     const char **name;
@@ -35,8 +39,17 @@ typedef struct StageNames {
 
 /* ---- identifiers ----------------------------------------------------------------------------- */
 
-/* Words of C and C++ in lower case, and what generated functions call their own variables, which
- * may have a number behind: "key1". */
+/* Is the name, n characters, a word of the list? */
+static bool is_among(const char *words, const char *name, size_t n)
+{
+    for (const char *at = words; (at = strchr(at, ' ')) && at[1]; at++)
+        if (strncmp(at + 1, name, n) == 0 && at[n + 1] == ' ')
+            return true;
+    return false;
+}
+
+/* Words of C and C++ in lower case, and what generated functions call their own variables and
+ * types; of some with any number behind: "key1". */
 static bool is_reserved(const char *name)
 {
     static const char words[] =
@@ -52,16 +65,14 @@ static bool is_reserved(const char *name)
         "stride_a stride_b stride_c struct switch template this thread_local throw to true try "
         "typedef typeid typename typeof union unix "
         "unsigned using virtual void volatile wchar_t while xor xor_eq ";
-    const char *at = words;
+    static const char numbered[] = " a c char dim double float g i int key length long n short ";
     size_t n = strlen(name);
-    if (strncmp(name, "pp_", 3) == 0 || strncmp(name, "stage", 5) == 0)
+    if (strncmp(name, "pp_", 3) == 0 || strncmp(name, "stage", 5) == 0 ||
+        is_among(words, name, n))
         return true;
     while (n > 0 && isdigit((unsigned char)name[n - 1]))
         n--;
-    for (; (at = strchr(at, ' ')) && at[1]; at++)
-        if (strncmp(at + 1, name, n) == 0 && at[n + 1] == ' ')
-            return true;
-    return false;
+    return is_among(numbered, name, n);
 }
 
 /* In lower case, words apart by one _: "h.2" is "h_2", "onnx::MatMul_12" is "onnx_matmul_12". */
@@ -115,26 +126,26 @@ static void add_layer(Text *t, const char *path, size_t end)
     }
 }
 
-/* The module, and of those around it what the level asks for. */
-static void add_module(Text *t, const char *path, int level)
+/* The module, and of those around it what the place asks for. */
+static void add_module(Text *t, const char *path, int place)
 {
     size_t n = strlen(path), last = component(path, n), end = last ? last - 1 : 0;
-    if (level == AT_PATH)
+    if (place == AT_PATH)
         last = 0;
-    else if (level >= AT_LAYER)
+    else if (place >= AT_LAYER)
         add_layer(t, path, end);
     size_t parent = component(path, end);
-    if (level >= AT_PARENT && last > 0 && !has_number(path + parent, end - parent))
+    if (place >= AT_PARENT && last > 0 && !has_number(path + parent, end - parent))
         add_part(t, path + parent, end - parent);
     add_part(t, path + last, n - last);
 }
 
-static const char *name_at(Arena *a, const Named *x, int level)
+static const char *name_at(Arena *a, const Named *x, int place, bool operation)
 {
     Text t = {.a = a};
-    add_module(&t, x->path, level);
+    add_module(&t, x->path, place);
     add_part(&t, x->own, strlen(x->own));
-    if (level >= AT_OPERATION || t.n == 0)
+    if (operation || t.n == 0)
         add_part(&t, x->op, strlen(x->op));
     const char *name = t.n == 0 ? "value" : text_all(&t);
     name = x->gradient ? arena_printf(a, "d_%s", name) : name;
@@ -143,27 +154,39 @@ static const char *name_at(Arena *a, const Named *x, int level)
 
 /* ---- a name for each ------------------------------------------------------------------------- */
 
-/* Gives each of the list its name; none is in `taken`, where all stand in the end. */
+/* How many of those without a name would have this one, all and results of modules. */
+typedef struct { StrMap all, results; } Claims;
+
+static void claim(StrMap *m, const char *name)
+{
+    uint32_t *n = strmap_at(m, name);
+    *n = *n == NONE ? 1 : *n + 1;
+}
+
+/* Gives each of the list its name; none is in `taken`, where all stand in the end.  Where several
+ * would have one, it is that of a module's result. */
 static const char **choose(Arena *a, const NamedList *list, StrMap *taken)
 {
     const char **name = arena_array(a, const char *, list->n + 1);
     for (uint32_t i = 0; i < list->n; i++)
         if (list->at[i].fixed)
             *strmap_at(taken, name[i] = list->at[i].fixed) = 0;
-    for (int level = 0; level < LEVELS; level++) {
-        StrMap many = {.arena = a};
+    for (int level = 0; level < 2 * PLACES; level++) {
+        Claims claims = {{.arena = a}, {.arena = a}};
         const char **own = arena_array(a, const char *, list->n + 1);
         for (uint32_t i = 0; i < list->n; i++)
             if (!name[i]) {
-                uint32_t *k = strmap_at(&many, own[i] = name_at(a, &list->at[i], level));
-                *k = *k == NONE ? 1 : *k + 1;
+                claim(&claims.all, own[i] = name_at(a, &list->at[i], level / 2, level % 2));
+                if (list->at[i].result)
+                    claim(&claims.results, own[i]);
             }
         for (uint32_t i = 0; i < list->n; i++)
-            if (own[i] && strmap_get(&many, own[i]) == 1 && strmap_get(taken, own[i]) == NONE)
+            if (own[i] && strmap_get(taken, own[i]) == NONE &&
+                strmap_get(list->at[i].result ? &claims.results : &claims.all, own[i]) == 1)
                 *strmap_at(taken, name[i] = own[i]) = 0;
     }
     for (uint32_t i = 0; i < list->n; i++) {
-        const char *own = name[i] ? NULL : name_at(a, &list->at[i], AT_OPERATION);
+        const char *own = name[i] ? NULL : name_at(a, &list->at[i], AT_PARENT, true);
         for (int k = 1; !name[i]; k++) {
             const char *numbered = arena_printf(a, "%s_%d", own, k);
             if (strmap_get(taken, numbered) == NONE)
@@ -204,16 +227,19 @@ static const char *value_name(Arena *a, const char *name)
     return output ? arena_strndup(a, last, (size_t)(output - last)) : last;
 }
 
+static const StageNames *names_of(StageGen *sg);
+
 static void of_value(const Func *f, ValueId v, Named *x)
 {
     enum { GRADIENT = 6 };
     const Graph *g = f->g;
+    const StageNames *names = names_of(f->sg);
     const Value *of = val(g, v);
     if (of->made && strncmp(of->name, "%grad/", GRADIENT) == 0) {
         const char *name = of->name + GRADIENT, *number = strrchr(name, '%');
         const char *forward =
             arena_strndup(f->a, name, number ? (size_t)(number - name) : strlen(name));
-        ValueId w = strmap_get(&f->sg->print.names->value, forward);
+        ValueId w = strmap_get(&names->value, forward);
         x->gradient = true;
         if (w != NONE) {
             of_value(f, w, x);
@@ -226,6 +252,7 @@ static void of_value(const Func *f, ValueId v, Named *x)
     bool named = *of->name && *of->name != '%';
     x->path = origin && origin->scope ? origin->scope : "";
     x->own = "";
+    x->result = names->result[v];
     x->op = n ? op_text(f->a, g, n, !named) : "";
     if (!named && !*x->path && origin)
         x->path = value_name(f->a, origin->name);
@@ -282,13 +309,38 @@ static const char *key_of(const Func *f, const Buffer *b)
     return arena_printf(f->a, "%d %u", value ? BUF_WORK : (int)c, value ? b->value : b->index);
 }
 
+static const char *scope_of(const Graph *g, const Node *n)
+{
+    const char *scope = n->origin < g->origin.n ? g->origin.at[n->origin].scope : NULL;
+    return scope ? scope : "";
+}
+
+static bool *results(const StageGen *sg)
+{
+    const Graph *g = sg->g;
+    bool *result = arena_array(sg->a, bool, g->value.n + 1);
+    for (NodeId i = 0; i < g->node.n; i++) {
+        const Node *n = &g->node.at[i];
+        for (uint32_t j = 0; j < n->nin; j++) {
+            if (n->in[j] == NONE || val(g, n->in[j])->kind != V_NODE)
+                continue;
+            const char *maker = scope_of(g, &g->node.at[val(g, n->in[j])->node]),
+                       *reader = scope_of(g, n);
+            const size_t k = strlen(maker);
+            result[n->in[j]] |= k && (strncmp(reader, maker, k) != 0 ||
+                                      (reader[k] && reader[k] != '.'));
+        }
+    }
+    return result;
+}
+
 static const StageNames *names_of(StageGen *sg)
 {
     if (sg->print.names)
         return sg->print.names;
     StageNames *s = sg->print.names = arena_array(sg->a, StageNames, 1);
     NamedList list = {0};
-    *s = (StageNames){{.arena = sg->a}, {.arena = sg->a}, {.arena = sg->a}, NULL};
+    *s = (StageNames){{.arena = sg->a}, results(sg), {.arena = sg->a}, {.arena = sg->a}, NULL};
     for (ValueId v = 0; v < sg->g->value.n; v++) {
         uint32_t *first = strmap_at(&s->value, sg->g->value.at[v].name);
         *first = *first == NONE ? v : *first;
@@ -334,16 +386,19 @@ static Named common(Arena *a, Named x, Named y)
     return x;
 }
 
+static Named named_field(const Func *f, const RepeatField *x)
+{
+    return common(f->a, named(f, &f->buf.at[x->buf[0]]), named(f, &f->buf.at[x->buf[1]]));
+}
+
 const char **names_of_fields(const Out *o, const Repeat *r)
 {
     NamedList list = {0};
     StrMap taken = {.arena = o->a};
     for (uint32_t i = 0; i < r->field.n; i++) {
-        const uint32_t *buf = r->field.at[i].buf;
-        const Func *f = o->f;
-        Named x = common(o->a, named(f, &f->buf.at[buf[0]]), named(f, &f->buf.at[buf[1]]));
+        Named x = named_field(o->f, &r->field.at[i]);
         if (repeat_constant(r, &r->field.at[i]))
-            x.fixed = out_name(f, buf[0]);
+            x.fixed = out_name(o->f, r->field.at[i].buf[0]);
         vec_push(o->a, &list, x);
     }
     return choose(o->a, &list, &taken);

@@ -1,18 +1,37 @@
 /*
  * pool.c - MaxPool and AveragePool: loops over channels, outputs and the window.
  */
+#include <string.h>
+
 #include "kernel.h"
 
 static const char *const pool_out[3] = {"oz", "oy", "ox"}, *const pool_in[3] = {"z", "y_", "x_"};
 
 static const char *size(Kernel *k, int64_t n) { return kernel_lin(k, lin(n)); }
 
+static const char *times(Kernel *k, const char *x, int64_t by)
+{
+    const char *factor = strchr(x, ' ') ? arena_printf(k->a, "(%s)", x) : x;
+    return by == 1 ? x : arena_printf(k->a, "%s * %s", factor, kernel_factor(k, lin(by)));
+}
+
+static const char *less(Kernel *k, const char *x, int64_t by)
+{
+    return by == 0 ? x : arena_printf(k->a, "%s - %s", x, kernel_factor(k, lin(by)));
+}
+
+/* Where tap k_i of a window is from the window's beginning. */
+static const char *tap_at(Kernel *k, int i)
+{
+    return times(k, arena_printf(k->a, "k%d", i), k->n->attr.dilation[i]);
+}
+
 static const char *linear(Kernel *k, const char *head, const char *const *name, const int64_t *d,
                           int n)
 {
     const char *s = head;
     for (int i = 0; i < n; i++)
-        s = arena_printf(k->a, "(%s) * %s + %s", s, size(k, d[i]), name[i]);
+        s = arena_printf(k->a, "%s + %s", times(k, s, d[i]), name[i]);
     return s;
 }
 
@@ -21,8 +40,8 @@ static void pool_tap(Kernel *k, int i, const char *out, const char *in)
 {
     const Attr *at = &k->n->attr;
     open_block("for (%s k%d = 0; k%d < %s; k%d++) {", k->index, i, i, size(k, at->kernel[i]), i);
-    line("const %s %s = %s * %s - %s + k%d * %s;", k->index, in, out, size(k, at->stride[i]),
-         size(k, at->pad[i]), i, size(k, at->dilation[i]));
+    line("const %s %s = %s + %s;", k->index, in, less(k, times(k, out, at->stride[i]), at->pad[i]),
+         tap_at(k, i));
     line("if (%s < 0 || %s >= %s)", in, in, size(k, val(k->f->g, k->n->in[0])->shape.d[i + 2]));
     line("    continue;");
 }
@@ -37,8 +56,7 @@ static void pool_loops(Kernel *k, const char *const *out, const char *const *in)
 static void line_span(Kernel *k, int i, int64_t in, int64_t out)
 {
     const Attr *at = &k->n->attr;
-    const char *behind = arena_printf(k->a, "%s - k%d * %s", size(k, at->pad[i]), i,
-                                      size(k, at->dilation[i])),
+    const char *behind = arena_printf(k->a, "%s - %s", size(k, at->pad[i]), tap_at(k, i)),
                *stride = size(k, at->stride[i]), *end = size(k, out);
     line("const %s lo = pp_between(0, (%s + %s) / %s, %s);", k->index, behind,
          size(k, at->stride[i] - 1), stride, end);
@@ -47,20 +65,20 @@ static void line_span(Kernel *k, int i, int64_t in, int64_t out)
 }
 
 /* What a tap does to the outputs [lo, hi) of a line. */
-static void max_tap(Kernel *k, bool index, const char *stride)
+static void max_tap(Kernel *k, bool index, int64_t stride)
 {
     Dtype t = val(k->f->g, k->n->in[0])->dtype;
     line("#pragma omp simd");
     if (!index) {
         line("for (%s j = lo; j < hi; j++)", k->index);
-        line("    to[j] = pp_max%s(to[j], from[tap + j * %s]);", type_suffix(t), stride);
+        line("    to[j] = pp_max%s(to[j], from[tap + %s]);", type_suffix(t), times(k, "j", stride));
         return;
     }
     open_block("for (%s j = lo; j < hi; j++) {", k->index);
-    line("const %s v = from[tap + j * %s];", cg_ctype(t), stride);
+    line("const %s v = from[tap + %s];", cg_ctype(t), times(k, "j", stride));
     line("const int better = (at[j] < 0) | (v > to[j]) | (v != v);");
     line("to[j] = better ? v : to[j];");
-    line("at[j] = better ? tap + j * %s : at[j];", stride);
+    line("at[j] = better ? tap + %s : at[j];", times(k, "j", stride));
     close_block();
 }
 
@@ -77,10 +95,10 @@ static void max_lines(Kernel *k, const char *const *out, const char *const *in, 
                *end = size(k, wide);
     for (int i = 0; i < last; i++)
         from = i == 0 ? in[0]
-                      : arena_printf(k->a, "(%s) * %s + %s", from, size(k, xs->d[i + 2]), in[i]);
-    line("%s *to = y + (%s) * %s;", ct, to, end);
+                      : arena_printf(k->a, "%s + %s", times(k, from, xs->d[i + 2]), in[i]);
+    line("%s *to = y + %s;", ct, times(k, to, wide));
     if (index)
-        line("%s *at = index + (%s) * %s;", k->index, to, end);
+        line("%s *at = index + %s;", k->index, times(k, to, wide));
     line("for (%s j = 0; j < %s; j++)", k->index, end);
     line("    to[j] = %s%s;", type_lowest(t), index ? ", at[j] = -1" : "");
     for (int i = 0; i < last; i++)
@@ -88,9 +106,9 @@ static void max_lines(Kernel *k, const char *const *out, const char *const *in, 
     open_block("for (%s k%d = 0; k%d < %s; k%d++) {", k->index, last, last,
                size(k, at->kernel[last]), last);
     line_span(k, last, width, wide);
-    line("const %s tap = (%s) * %s + k%d * %s - %s;", k->index, from, size(k, width), last,
-         size(k, at->dilation[last]), size(k, at->pad[last]));
-    max_tap(k, index, size(k, at->stride[last]));
+    const char *tap = arena_printf(k->a, "%s + %s", times(k, from, width), tap_at(k, last));
+    line("const %s tap = %s;", k->index, less(k, tap, at->pad[last]));
+    max_tap(k, index, at->stride[last]);
     for (int i = 0; i <= last; i++)
         close_block();
     if (index) {
@@ -105,7 +123,7 @@ static const char *pool_place(Kernel *k, const char *const *in)
     const Shape *xs = &val(k->f->g, k->n->in[0])->shape;
     const char *place = in[0];
     for (int i = 1; i < k->n->attr.n; i++)
-        place = arena_printf(k->a, "(%s) * %s + %s", place, size(k, xs->d[i + 2]), in[i]);
+        place = arena_printf(k->a, "%s + %s", times(k, place, xs->d[i + 2]), in[i]);
     return place;
 }
 
@@ -150,8 +168,8 @@ static void average_window(Kernel *k, const char *const *out, const char *const 
         int64_t low = at->count_include_pad ? -at->pad[i] : 0,
                 high = at->count_include_pad ? xs->d[i + 2] + at->pad[at->n + i] : xs->d[i + 2];
         line("%s n%d = 0;", k->index, i);
-        line("for (%s j = 0, p = %s * %s - %s; j < %s; j++, p += %s)", k->index, out[i],
-             size(k, at->stride[i]), size(k, at->pad[i]), size(k, at->kernel[i]),
+        line("for (%s j = 0, p = %s; j < %s; j++, p += %s)", k->index,
+             less(k, times(k, out[i], at->stride[i]), at->pad[i]), size(k, at->kernel[i]),
              size(k, at->dilation[i]));
         line("    n%d += p >= %s && p < %s;", i, size(k, low), size(k, high));
         line("count *= n%d;", i);

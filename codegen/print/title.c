@@ -28,6 +28,30 @@ static bool is_bias(const Node *n, Op of)
     return product && (n->op == OP_Add || n->op == OP_ReduceSum);
 }
 
+static bool is_vector(const Graph *g, ValueId v)
+{
+    const Shape *s = &val(g, v)->shape;
+    int dims = 0;
+    for (int d = 0; d < s->rank; d++)
+        dims += s->d[d] > 1;
+    return dims == 1;
+}
+
+/* The same where the model has it as an Add of a parameter that is a vector. */
+static bool adds_vector(const Graph *g, const Step *s, const Node *n, Op of)
+{
+    if (of != OP_Add)
+        return false;
+    if (n->op == OP_ReduceSum)
+        return strcmp(title_direction(s), "dw") == 0 && is_vector(g, n->out[0]);
+    for (uint32_t i = 0; n->op == OP_Add && i < n->nin; i++) {
+        const ValueId v = graph_behind_views(g, n->in[i]);
+        if (val(g, v)->kind == V_PARAM && is_vector(g, v) && !is_vector(g, n->out[0]))
+            return true;
+    }
+    return false;
+}
+
 /* "layernorm", "log_softmax" */
 const char *title_plain(Arena *a, const char *name)
 {
@@ -79,9 +103,11 @@ const char *title_of(const Out *o, const Step *s)
                     name = losses[j];
                 }
         }
-        if (telling(op) > most && op != OP_Identity && n->op != OP_Identity) {
-            most = telling(op);
-            best = is_bias(n, op) ? "bias" : name;
+        const bool vector = adds_vector(g, s, n, op); /* any other Add says more */
+        const int tells = 2 * telling(op) - vector;
+        if (tells > most && op != OP_Identity && n->op != OP_Identity) {
+            most = tells;
+            best = vector || is_bias(n, op) ? "bias" : name;
         }
     }
     const char *of = title_direction(s);
@@ -113,13 +139,14 @@ const char *out_value_text(Arena *a, const Graph *g, ValueId v)
     return origin && *origin ? arena_printf(a, " in %s", cg_comment(a, origin)) : "";
 }
 
-/* "/h.0/attn" and "/h.1/attn": "/h.#/attn"; the first, when they differ in more than numbers. */
+/* "/h.0/attn" and "/h.1/attn": "/h.#/attn", which goes on with a third; the first itself, when they
+ * differ in more than numbers. */
 const char *out_pattern(Arena *a, const char *x, const char *y)
 {
     char *out = arena_alloc(a, strlen(x) + 2), *to = out;
     const char *from = x;
     while (*x || *y) {
-        size_t m = strspn(x, "0123456789"), n = strspn(y, "0123456789");
+        size_t m = strspn(x, "0123456789#"), n = strspn(y, "0123456789#");
         if (m > 0 && n > 0 && (m != n || memcmp(x, y, m) != 0)) {
             *to++ = '#';
         } else if (m > 0 && m == n) {

@@ -47,17 +47,21 @@ is "an expert's kernels: packing and its gate" "$(grep -oE '^static void (pack|s
 is "an expert's rows: what is chosen" "$(grep ' ? ' <<<"$expert")" ""
 is "packing: loops over one" "$(grep -c 'o < 1;' routed/stage0.c)" 0
 ok "LayerNormalization's gradient is called so" grep -q 'layernorm_dx_1(rows' gpt6/stage0.c
-# Factors cancel: three terms, as one would write it by hand; of GELU's cube one.
+# Factors cancel: three terms, as one would write it by hand, grouped as in the code; of GELU's cube one.
 is "LayerNormalization's gradient" "$(grep '^// dx = .*sum2' gpt6/stage0.c | sed 's/dy[0-9]* + //' | sort -u)" \
-    "// dx = b + sum * rstds * rstds * rstds * (-1/32) * x + sum2 * (-1/32)"
+    "// dx = (b + sum * rstd * rstd * rstd * (-1/32) * x) + sum2 * (-1/32)
+// dx = b + sum * rstd * rstd * rstd * (-1/32) * x + sum2 * (-1/32)"
 # A norm that a file writes as six nodes is one of its nodes: its gradient has as many terms, and a stage begins before it.
 ok "RMSNorm as nodes" gpt 2 --llama --kv-heads 1
 is "its kernels" "$(grep -o "PP_LAUNCH(rmsnorm_[a-z]*" gpt2/stage0.cu | sort -u | sed "s,.*(,," | paste -sd" ")" "rmsnorm_ rmsnorm_dw rmsnorm_dx"
-is "RMSNorm's gradient" "$(grep '^// dx = .*sum' gpt2/stage0.c | sed 's/dy[0-9]* + //; s/rstds0/rstds/g; s/\<b\>/a/; s/\<a$/x/' | sort -u)" \
-    "// dx = a * rstds + sum * rstds * rstds * rstds * (-1/32) * x"
+is "RMSNorm's gradient" "$(grep '^// dx = .*sum' gpt2/stage0.c | sed 's/dy[0-9]* + //; s/rstd0/rstd/g; s/\<b\>/a/; s/\<a$/x/' | sort -u)" \
+    "// dx = a * rstd + sum * rstd * rstd * rstd * (-1/32) * x"
 is "a cut in it" "$("$ppsplit" gpt2.onnx --split /model/layers.1/input_layernorm/Add -o cut 2>&1 | grep -o 'warning.*\|^0 -> 1 .* f32')" \
     "warning: '/model/layers.1/input_layernorm/Add' is inside of a norm, which is one operation: the stage begins before it
 0 -> 1  /model/layers.0/Add_1_output_0 f32"
+is "a bias behind a product, and its gradient" "$(grep -oE '^static void bias_[a-z]*' gpt6/stage0.c | sort | uniq -c | sed 's/^ *//' | paste -sd' ')" "1 static void bias_ 3 static void bias_dw"
+is "comments that say nothing" "$(grep -hE '^// ([a-z]+)s = \1$' gpt6/stage0.c gpt1/stage0.c)" ""
+ok "the comment of a sum groups as its code" grep -qxF '// y0 = x1 + (w0 + x0)' gpt6/stage0.c
 is "GELU's gradient" "$(grep -c '^// dx = .* \* 0.044715 \* b \* 3$' gpt6/stage0.c)" 1
 
 # The same numbers as the evaluator's after each step, whole and cut, where first and last turns have buffers of other blocks.
