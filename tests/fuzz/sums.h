@@ -220,7 +220,7 @@ static ValueId looked_up(Fuzz *f, ValueId x)
 {
     Graph *g = f->g;
     Shape s = shape(f, x), line = S(s.d[0], 1, s.d[1]);
-    int64_t n = 2 + below(f, 3), m = 1 + below(f, 16);
+    int64_t n = 2 + below(f, 2), m = 8 + below(f, 16); /* a matrix is more than its rows */
     ValueId i = int_input(f, S(s.d[0]), n);
     x = g_matmul(g, g_reshape(g, x, &line), g_gather(g, weight(f, S(n, s.d[1], m)), i, 0));
     if (chance(f, 50))
