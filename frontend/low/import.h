@@ -15,14 +15,6 @@
 
 struct RawNode;                                         /* onnx/onnx.h */
 
-/* Which elements along a dim exist (a mask); NONE: the size is known.  packed: the existing ones
- * come first, followed by zeros. */
-typedef struct {
-    ValueId mask;
-    int dim;
-    bool packed;
-} Sized;
-
 typedef struct Import {
     Graph *g;
     Arena *arena;
@@ -38,7 +30,6 @@ typedef struct Import {
     bool biased;            /* running variances are of n elements, not of n - 1 as in PyTorch */
     /* the type of result 0 in the file, if it is narrower than in the graph; DT_NONE on entry */
     Dtype declared;
-    Sized *sized;                                       /* by result: low_set_picked() */
     struct ImportState *state;                          /* the driver's */
     const struct RawNode *node;                         /* the driver's */
 } Import;

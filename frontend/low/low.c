@@ -50,28 +50,6 @@ void low_limit_table(const Import *im, int64_t count, int64_t each, const char *
                   (long long)count, what, (long long)each);
 }
 
-void low_set_picked(Import *im, uint32_t out, ValueId x, ValueId there, int dim, bool packed)
-{
-    int64_t *is, n, count = 0;
-    if (out >= im->nout) /* the node does not name it */
-        return;
-    im->out[out] = x;
-    if (!g_const_ints(im->g, there, im->arena, &is, &n)) {
-        if (!im->sized) {
-            im->sized = arena_array(im->arena, Sized, im->nout);
-            for (uint32_t i = 0; i < im->nout; i++)
-                im->sized[i].mask = NONE;
-        }
-        im->sized[out] = (Sized){there, dim, packed};
-        return;
-    }
-    int64_t *at = arena_array(im->arena, int64_t, n + 1);
-    for (int64_t i = 0; i < n; i++)
-        if (is[i])
-            at[count] = packed ? count : i, count++;
-    im->out[out] = low_take(im->g, x, dim, count, at);
-}
-
 ValueId low_need(const Import *im, uint32_t i)
 {
     ValueId v = im_in(im, i);
@@ -395,4 +373,35 @@ ValueId low_take(Graph *g, ValueId x, int axis, int64_t n, const int64_t *idx)
     memcpy(copy, idx, (size_t)n * sizeof *copy);
     Shape is = {1, {n}};
     return g_gather(g, x, low_const(g, DT_I64, is, copy), axis);
+}
+
+/* A list of constant indices may be a slice, which costs nothing and has a gradient without
+ * additions. */
+ValueId low_gather(const Import *im, ValueId x, ValueId index, const Attr *t)
+{
+    Graph *g = im->g;
+    Shape s = low_shape(g, x), is = low_shape(g, index), out = {0};
+    const int axis = (int)t->axis;
+    int64_t *given, n;
+    const Dtype type = low_dtype(g, index);
+    if (t->padding_row > 0 || s.rank + is.rank - 1 > MAX_RANK ||
+        (type != DT_I32 && type != DT_I64) || !g_const_ints(g, index, im->arena, &given, &n))
+        return graph_node(g, OP_Gather, 2, (ValueId[]){x, index}, *t);
+    int64_t *idx = arena_array(g->arena, int64_t, n + 1);
+    for (int64_t i = 0; i < n; i++) {
+        idx[i] = given[i] < 0 ? given[i] + s.d[axis] : given[i];
+        if (idx[i] < 0 || idx[i] >= s.d[axis])
+            low_no_place(im, given[i], s.d[axis]);
+    }
+    for (int d = 0; d < axis; d++)
+        out.d[out.rank++] = s.d[d];
+    for (int d = 0; d < is.rank; d++)
+        out.d[out.rank++] = is.d[d];
+    for (int d = axis + 1; d < s.rank; d++)
+        out.d[out.rank++] = s.d[d];
+    bool list = true;
+    for (int d = 0; d < is.rank; d++)
+        list &= is.d[d] == 1 || is.d[d] == n;
+    return list ? g_reshape(g, low_take(g, x, axis, n, idx), &out)
+                : g_gather(g, x, low_const(g, DT_I64, is, idx), axis);
 }

@@ -48,9 +48,6 @@ _Noreturn void low_no_place(const Import *im, int64_t index, int64_t size);
 void low_limit_nodes(const Import *im, int64_t count, int64_t each, const char *what);
 /* Refuses too large a table that an importer would make itself. */
 void low_limit_table(const Import *im, int64_t count, int64_t each, const char *what);
-/* Result `out`: of x, which has its largest possible size, those along dim for which the line
-   `there` is true, or (packed) as many first ones; the size may depend on the data. */
-void low_set_picked(Import *im, uint32_t out, ValueId x, ValueId there, int dim, bool packed);
 
 double low_const_at(const Value *v, int64_t i); /* element i of a constant */
 /* Whether all elements are one known number; looks through views of constants. */
@@ -98,6 +95,8 @@ const Activation *low_activation(const char *name); /* in any case; NULL: there 
 /* ops/type.c: x as a float of 8 bits or fewer, which f32 holds, by the node's round_mode; stops:
    no gradient where it was clamped */
 ValueId low_to_mini(const Import *im, ValueId x, Dtype to, bool saturate, bool stops);
+/* a Gather of these attributes, with constant indices as low_take() */
+ValueId low_gather(const Import *im, ValueId x, ValueId index, const Attr *t);
 /* x[idx] along an axis, idx in range: a slice, a repetition or a Gather, whichever is cheapest. */
 ValueId low_take(Graph *g, ValueId x, int axis, int64_t n, const int64_t *idx);
 

@@ -3,7 +3,7 @@
  * whose size depends on the data as well.  In: the ONNX nodes.  Out: gathers, and reductions over
  * what was gathered.  Regions have no gradient, as in torchvision; features have.
  */
-#include "frontend/low/low.h"
+#include "frontend/ragged/ragged.h"
 
 #include <math.h>
 #include <string.h>
@@ -228,7 +228,7 @@ static void taken_boxes(Import *im, const Shape *s, ValueId best, ValueId count,
     ValueId row[2] = {low_const(g, DT_I64, (Shape){2, {n, 2}}, index)};
     row[1] = g_reshape(g, g_slice_axis(g, best, 2, 0, rounds), &(Shape){2, {n, 1}});
     ValueId rows = g_concat(g, 2, row, 1), there = g_reshape(g, is, &(Shape){1, {n}});
-    low_set_picked(im, 0, rows, there, 0, false);
+    ragged_set_picked(im, 0, rows, there, 0, false);
 }
 
 void import_non_max_suppression(Import *im)
@@ -331,9 +331,9 @@ static void unique(Import *im, ValueId x, ValueId rows, int axis)
     }
     im->out[2] = put_back(g, none, at, group, SCATTER_NONE);
     ValueId count = put_back(g, none, group, g_full(g, DT_I64, &line, 1), SCATTER_ADD);
-    low_set_picked(im, 0, x, there, axis, false);
-    low_set_picked(im, 1, first, there, 0, false);
-    low_set_picked(im, 3, count, there, 0, true);
+    ragged_set_picked(im, 0, x, there, axis, false);
+    ragged_set_picked(im, 1, first, there, 0, false);
+    ragged_set_picked(im, 3, count, there, 0, true);
 }
 
 void import_unique(Import *im)

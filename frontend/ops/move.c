@@ -293,43 +293,16 @@ static void need_plain_gradient(const Import *im)
         low_fatal(im, -1, "scale_grad_by_freq, which the model's embedding has, is not supported");
 }
 
-/* A list of constant indices may be a slice, which costs nothing and has a gradient without
- * additions. */
 void import_gather(Import *im)
 {
-    Graph *g = im->g;
     ValueId x = low_need(im, 0), index = low_need(im, 1);
-    Shape s = low_shape(g, x), is = low_shape(g, index), out = {0};
+    Shape s = low_shape(im->g, x);
     int axis = low_axis(im, im_int(im, "axis", 0), s.rank);
-    int64_t *given, n;
     need_plain_gradient(im);
     int64_t row = axis == 0 ? im_padding_row(im) : -1;
     if (row >= s.d[0])
         row = -1;
-    const Dtype t = low_dtype(g, index);
-    if (row >= 0 || s.rank + is.rank - 1 > MAX_RANK || (t != DT_I32 && t != DT_I64) ||
-        !g_const_ints(g, index, im->arena, &given, &n)) {
-        im->out[0] = graph_node(g, OP_Gather, 2, (ValueId[]){x, index},
-                                (Attr){.axis = axis, .padding_row = row + 1});
-        return;
-    }
-    int64_t *idx = arena_array(g->arena, int64_t, n + 1);
-    for (int64_t i = 0; i < n; i++) {
-        idx[i] = given[i] < 0 ? given[i] + s.d[axis] : given[i];
-        if (idx[i] < 0 || idx[i] >= s.d[axis])
-            low_no_place(im, given[i], s.d[axis]);
-    }
-    for (int d = 0; d < axis; d++)
-        out.d[out.rank++] = s.d[d];
-    for (int d = 0; d < is.rank; d++)
-        out.d[out.rank++] = is.d[d];
-    for (int d = axis + 1; d < s.rank; d++)
-        out.d[out.rank++] = s.d[d];
-    bool list = true;
-    for (int d = 0; d < is.rank; d++)
-        list &= is.d[d] == 1 || is.d[d] == n;
-    im->out[0] = list ? g_reshape(g, low_take(g, x, axis, n, idx), &out)
-                      : g_gather(g, x, low_const(g, DT_I64, is, idx), axis);
+    im->out[0] = low_gather(im, x, index, &(Attr){.axis = axis, .padding_row = row + 1});
 }
 
 /* Gather along the last axis, which classifiers' labels are picked by. */

@@ -3,7 +3,7 @@
  * CenterCropPad, TensorScatter, Col2Im, MaxUnpool, Det.  In: the ONNX nodes.  Out: slices, gathers,
  * scatters and sums whose shapes are static.
  */
-#include "frontend/low/low.h"
+#include "frontend/ragged/ragged.h"
 
 #include <string.h>
 
@@ -69,7 +69,7 @@ void import_compress(Import *im)
     if (n > s.d[axis])
         low_fatal(im, 1, "%lld conditions for a dim of %lld", (long long)n, (long long)s.d[axis]);
     x = n < s.d[axis] ? g_slice_axis(g, x, axis, 0, n) : x;
-    low_set_picked(im, 0, x, condition, axis, false);
+    ragged_set_picked(im, 0, x, condition, axis, false);
 }
 
 /* ---- to another size ---- */

@@ -14,7 +14,7 @@ static bool is_number(const Import *im, ValueId v, double number)
     return low_uniform(im->g, v, &x) && x == number;
 }
 
-void ragged_measure(ImportState *s, Import *im, Importer *fn)
+bool ragged_measure(ImportState *s, Import *im, Importer *fn)
 {
     const Ragged *r = ragged_find(s, im->in[0]);
     INSIST(r);
@@ -22,7 +22,7 @@ void ragged_measure(ImportState *s, Import *im, Importer *fn)
     Shape x = low_shape(im->g, im->in[0]);
     fn(im);
     if (was.dim == COUNT)                               /* how many numbers there are is known */
-        return;
+        return true;
     const Extent *size = ragged_extent(s, was.mask),
                  **number = arena_array(im->arena, const Extent *, x.rank + 1);
     int64_t start = im_int(im, "start", 0), others = 1;
@@ -33,84 +33,85 @@ void ragged_measure(ImportState *s, Import *im, Importer *fn)
         number[0] = ragged_sum(s, size, others, ragged_known(s, 0), 0);
     for (int d = (int)start; d < x.rank && im->op == OP_Shape; d++)
         number[d - start] = d == was.dim ? size : ragged_known(s, x.d[d]);
-    ragged_mark_count(s, im, fn, 0, (Ragged){.grows = true, .number = number});
+    ragged_mark_count(s, im->out[0], NULL, 0, number, true);
+    return true;
 }
 
 /* Where the operands are largest, is the result? */
-static bool grows(ImportState *s, const Import *im)
+static bool grows(const Core *c)
 {
+    const Op op = c->n.op;
     double k;
-    for (uint32_t i = 0; i < im->nin; i++) {
-        const Ragged *r = ragged_find(s, im->in[i]);
-        bool signed_ = im->op == OP_Mul || im->op == OP_Div;
-        if (r ? !r->grows || (i == 1 && (im->op == OP_Sub || im->op == OP_Div))
-              : signed_ && (!low_uniform(im->g, im->in[i], &k) || k < 0 ||
-                            (i == 0 && im->op == OP_Div)))
+    for (uint32_t i = 0; i < c->n.nin; i++) {
+        const Ragged *r = ragged_find(c->s, c->in[i]);
+        bool signed_ = op == OP_Mul || op == OP_Div;
+        if (r ? !r->grows || (i == 1 && (op == OP_Sub || op == OP_Div))
+              : signed_ && (!low_uniform(c->s->g, c->in[i], &k) || k < 0 ||
+                            (i == 0 && op == OP_Div)))
             return false;
     }
-    return op_grows(im->op) || (!op_is_map(im->op) && ragged_find(s, im->in[0]));
+    return op_grows(op) || (!op_is_map(op) && ragged_find(c->s, c->in[0]));
 }
 
 /* Numbers made of such ones: as constants, where that is what they are, else as they are in this
  * run. */
-void ragged_counted(ImportState *s, Import *im, Importer *fn)
+ValueId ragged_counted(Core *c)
 {
-    fn(im);
+    Graph *g = c->s->g;
+    const ValueId y = ragged_node(c);
     bool known = true;
-    for (uint32_t i = 0; i < im->nout; i++)
-        known = known && (im->out[i] == NONE || val(im->g, im->out[i])->kind == V_CONST);
-    for (uint32_t i = 0; i < im->nout && known; i++)
-        if (im->out[i] != NONE)
-            ragged_mark_count(s, im, fn, i,
-                              (Ragged){.grows = grows(s, im),
-                                       .number = ragged_numbers(s, im, fn, i)});
+    for (uint32_t o = 0; o < c->n.nout; o++)
+        known = known && val(g, graph_out(g, y, o))->kind == V_CONST;
+    for (uint32_t o = 0; o < c->n.nout && known; o++) {
+        const ValueId v = graph_out(g, y, o);
+        ragged_mark_count(c->s, v, c, o, ragged_numbers(c, o, v), grows(c));
+    }
     if (known)
-        return;
-    Import own = *im;
-    ValueId *in = arena_array(im->arena, ValueId, im->nin + 1);
-    for (uint32_t i = 0; i < im->nin; i++)
-        in[i] = ragged_actual(s, im->in[i]);
-    own.in = in;
-    fn(&own);
+        return y;
+    for (uint32_t i = 0; i < c->n.nin; i++)
+        c->in[i] = ragged_actual(c->s, c->in[i]);
+    return ragged_node(c);
 }
 
-/* Number d of those that the size of a result is made of. */
-static const Extent *extent_of(ImportState *s, const Import *im, int d)
+/* Operand `input` has the sizes of a known value; numbers from 0 on are those of the places. */
+bool ragged_fill(ImportState *s, Import *im, Importer *fn)
 {
-    return im->op != OP_Range                   ? ragged_element(s, im->in[0], d)
-           : is_number(im, im->in[0], 0) && is_number(im, im->in[2], 1)
-               ? ragged_element(s, im->in[1], 0)
-               : NULL;
-}
-
-/* A known value of such a size: the only dim that has it. */
-void ragged_fill(ImportState *s, Import *im, Importer *fn)
-{
-    bool range = im->op == OP_Range;                    /* its numbers are those of the places */
-    const Ragged *r = ragged_find(s, im->in[range ? 1 : 0]);
+    const bool range = im->op == OP_Range, expands = im->op == OP_Expand;
+    const int input = range || expands;
+    const ValueId sizes = im->in[input];
+    const Ragged *r = ragged_find(s, sizes);
     int dim = -1;
-    if (!r)
-        refuse(im, 0, " of a size computed of such a one");
+    if (expands && ragged_find(s, im->in[0])) {
+        if (r && ragged_find(s, im->in[0])->dim == COUNT)
+            refuse(im, input, " of sizes to such a size");
+        return false;
+    }
+    if (!r || (range && (!is_number(im, im->in[0], 0) || !is_number(im, im->in[2], 1))))
+        refuse(im, input, " of a size computed of such a one");
     fn(im);
-    Shape y = low_shape(im->g, im->out[0]);
-    for (int d = 0; d < y.rank; d++) {
-        if (ragged_is_known(extent_of(s, im, d)))
+    Shape y = low_shape(im->g, im->out[0]), x = low_shape(im->g, im->in[0]),
+          numbers = low_shape(im->g, sizes);
+    const int before = y.rank - (int)shape_elements(&numbers), more = y.rank - x.rank;
+    for (int d = before; d < y.rank; d++) {
+        if (ragged_is_known(ragged_element(s, sizes, d - before)))
             continue;
         if (dim >= 0)
-            refuse(im, 0, " of such a size in two dims");
+            refuse(im, input, " of such a size in two dims");
+        if (expands && d >= more && x.d[d - more] != 1)
+            refuse(im, input, " to such a size of what has another");
         dim = d;
     }
     if (dim < 0)
-        return;
-    const Extent *e = extent_of(s, im, dim);
-    ValueId size = im->in[range ? 1 : 0], mask = ragged_of_extent(s, e, size, dim, y.d[dim]);
-    if (!e && !range && r->grows)
-        mask = ragged_first(s, ragged_actual_at(s, size, dim), y.d[dim]);
+        return true;
+    const Extent *e = ragged_element(s, sizes, dim - before);
+    ValueId mask = ragged_of_extent(s, e, sizes, dim - before, y.d[dim]);
+    if (!e && im->op == OP_ConstantOfShape && r->grows)
+        mask = ragged_first(s, ragged_actual_at(s, sizes, dim), y.d[dim]);
     if (mask == NONE || (range && ragged_mask(s, mask)->shuffled))
-        refuse(im, 0, " of a size computed of such a one");
-    if (range && dtype_is_float(low_dtype(im->g, im->out[0])))
-        im->out[0] = ragged_only_there(s, &(Ragged){.mask = mask}, im->out[0], 0);
-    ragged_mark(s, im->out[0], (Ragged){.mask = mask, .dim = dim, .packed = range});
+        refuse(im, input, " of a size computed of such a one");
+    Ragged is = {.mask = mask, .dim = dim, .packed = range || expands, .dirty = true};
+    im->out[0] = ragged_settled(s, im->out[0], is);
+    return true;
 }
 
 /* ---- what leaves them ---- */

@@ -49,43 +49,36 @@ const Extent *ragged_element(ImportState *s, ValueId v, int64_t i)
 /* Does it only move the elements of its first operand, or of all? */
 static bool is_move(Op op)
 {
-    return op == OP_Gather || op == OP_Slice || op == OP_Concat || op == OP_Reshape ||
-           op == OP_Squeeze || op == OP_Unsqueeze || op == OP_Flatten || op == OP_Identity ||
-           op == OP_Expand || op == OP_Transpose;
+    return op_is_view(op) || op == OP_Concat || (op_picks(op) && op != OP_Count);
 }
 
 /* The same of operands whose elements are their numbers says where each goes. */
-static void move(ImportState *s, const Import *im, Importer *fn, uint32_t out,
-                 const Extent **number)
+static void move(const Core *c, uint32_t out, const Extent **number)
 {
-    Arena *a = im->arena;
-    uint32_t data = im->op == OP_Concat ? im->nin : 1;
-    ValueId *in = arena_array(a, ValueId, im->nin + 1), *y = arena_array(a, ValueId, im->nout + 1);
+    Graph *g = c->s->g;
+    const Node *n = &c->n;
+    uint32_t data = n->op == OP_Concat ? n->nin : 1;
+    ValueId *in = arena_array(g->arena, ValueId, n->nin + 1);
     const Extent *of[LONGEST + 1];
     int64_t k = 0;
-    for (uint32_t i = 0; i < im->nin; i++) {
-        in[i] = im->in[i];
+    for (uint32_t i = 0; i < n->nin; i++) {
+        in[i] = c->in[i];
         if (i >= data) {
-            if (ragged_find(s, in[i]))
+            if (ragged_find(c->s, in[i]))
                 return;
             continue;
         }
-        Shape x = low_shape(im->g, in[i]);
-        int64_t n = shape_elements(&x), *at = arena_array(a, int64_t, n + 1);
-        if (n > LONGEST - k)
+        Shape x = low_shape(g, in[i]);
+        int64_t all = shape_elements(&x), *at = arena_array(g->arena, int64_t, all + 1);
+        if (all > LONGEST - k)
             return;
-        for (int64_t j = 0; j < n; j++, k++) {
+        for (int64_t j = 0; j < all; j++, k++) {
             at[j] = k;
-            of[k] = ragged_element(s, im->in[i], j);
+            of[k] = ragged_element(c->s, c->in[i], j);
         }
-        in[i] = low_const(im->g, DT_I64, x, at);
+        in[i] = low_const(g, DT_I64, x, at);
     }
-    for (uint32_t i = 0; i < im->nout; i++)
-        y[i] = NONE;
-    Import own = *im;
-    own.in = in, own.out = y;
-    fn(&own);
-    const Value *moved = val(im->g, y[out]);
+    const Value *moved = val(g, graph_out(g, graph_node(g, n->op, n->nin, in, n->attr), out));
     for (int64_t i = 0; moved->kind == V_CONST && i < shape_elements(&moved->shape); i++)
         number[i] = of[(int64_t)low_const_at(moved, i)];
 }
@@ -140,17 +133,17 @@ static const Extent *chosen(ImportState *s, const Extent *a, const Extent *b, bo
 }
 
 /* Element i of n that an elementwise operation yields. */
-static const Extent *computed(ImportState *s, const Import *im, int64_t i, int64_t n)
+static const Extent *computed(const Core *c, int64_t i, int64_t n)
 {
+    ImportState *s = c->s;
     const Extent *x[3] = {0};
-    for (uint32_t k = 0; k < im->nin && k < 3; k++) {
-        Shape in = low_shape(im->g, im->in[k]);
+    for (uint32_t k = 0; k < c->n.nin && k < 3; k++) {
+        Shape in = low_shape(s->g, c->in[k]);
         int64_t m = shape_elements(&in);
-        x[k] = m == n || m == 1 ? ragged_element(s, im->in[k], m == 1 ? 0 : i) : NULL;
+        x[k] = m == n || m == 1 ? ragged_element(s, c->in[k], m == 1 ? 0 : i) : NULL;
     }
-    switch (im->op) {
-    case OP_Cast:
-    case OP_CastLike: return x[0];
+    switch (c->n.op) {
+    case OP_Cast: return x[0];
     case OP_Add: return ragged_sum(s, x[0], 1, x[1], 1);
     case OP_Sub: return ragged_sum(s, x[0], 1, x[1], -1);
     case OP_Neg: return ragged_sum(s, x[0], -1, ragged_known(s, 0), 0);
@@ -164,29 +157,29 @@ static const Extent *computed(ImportState *s, const Import *im, int64_t i, int64
     case OP_Less:
     case OP_LessOrEqual:
     case OP_Greater:
-    case OP_GreaterOrEqual: return compared(s, im->op, x[0], x[1]);
-    case OP_Min: return im->nin == 2 ? chosen(s, x[0], x[1], false) : NULL;
-    case OP_Max: return im->nin == 2 ? chosen(s, x[0], x[1], true) : NULL;
+    case OP_GreaterOrEqual: return compared(s, c->n.op, x[0], x[1]);
+    case OP_Min: return chosen(s, x[0], x[1], false);
+    case OP_Max: return chosen(s, x[0], x[1], true);
     case OP_Not: return ragged_is_known(x[0]) ? ragged_known(s, !x[0]->known) : NULL;
     case OP_Where: return ragged_is_known(x[0]) ? x[x[0]->known ? 1 : 2] : NULL;
     default: return NULL;
     }
 }
 
-const Extent **ragged_numbers(ImportState *s, const Import *im, Importer *fn, uint32_t out)
+const Extent **ragged_numbers(const Core *c, uint32_t out, ValueId y)
 {
-    const Value *y = val(im->g, im->out[out]);
-    int64_t n = shape_elements(&y->shape);
-    const Extent **number = arena_array(im->arena, const Extent *, n + 1);
-    if (n > LONGEST || dtype_is_float(y->dtype))
+    Graph *g = c->s->g;
+    const Shape shape = low_shape(g, y);
+    int64_t n = shape_elements(&shape);
+    const Extent **number = arena_array(g->arena, const Extent *, n + 1);
+    if (n > LONGEST || dtype_is_float(low_dtype(g, y)))
         return number;
-    if (is_move(im->op))
-        move(s, im, fn, out, number);
-    y = val(im->g, im->out[out]);
+    if (is_move(c->n.op))
+        move(c, out, number);
     for (int64_t i = 0; i < n; i++) {
-        if (!is_move(im->op))
-            number[i] = computed(s, im, i, n);
-        if (number[i] && (double)ragged_most(s, number[i]) != low_const_at(y, i))
+        if (!is_move(c->n.op))
+            number[i] = computed(c, i, n);
+        if (number[i] && (double)ragged_most(c->s, number[i]) != low_const_at(val(g, y), i))
             number[i] = NULL;
     }
     return number;

@@ -75,25 +75,25 @@ void ragged_split(ImportState *s, Import *im)
         im_set_sequence(im, 0, list, (Ids){0});
 }
 
-bool ragged_join(ImportState *s, Import *im, int axis)
+ValueId ragged_join(const Core *c, int axis)
 {
-    Graph *g = im->g;
-    ValueId *mask = arena_array(im->arena, ValueId, im->nin + 1);
-    for (uint32_t i = 0; i < im->nin; i++) {
-        const Ragged *r = ragged_find(s, im->in[i]);
-        if (!r || r->dim != axis || !r->packed || !dtype_is_float(low_dtype(g, im->in[i])))
-            return false;
+    ImportState *s = c->s;
+    Graph *g = s->g;
+    ValueId *mask = arena_array(g->arena, ValueId, c->n.nin + 1);
+    for (uint32_t i = 0; i < c->n.nin; i++) {
+        const Ragged *r = ragged_find(s, c->in[i]);
+        if (!r || r->dim != axis || !r->packed || !dtype_is_float(low_dtype(g, c->in[i])))
+            return NONE;
         mask[i] = r->mask;
     }
-    if (*split_of(s, im->nin, mask) == NONE)
-        return false;
-    Shape x = low_shape(g, im->in[0]), line = {.rank = x.rank};
+    if (*split_of(s, c->n.nin, mask) == NONE)
+        return NONE;
+    Shape x = low_shape(g, c->in[0]), line = {.rank = x.rank};
     for (int d = 0; d < x.rank; d++)
         line.d[d] = d == axis ? x.d[d] : 1;
-    ValueId y = g_like(g, im->in[0], (double)NAN);
-    for (uint32_t i = 0; i < im->nin; i++)
+    ValueId y = g_like(g, c->in[0], (double)NAN);
+    for (uint32_t i = 0; i < c->n.nin; i++)
         y = g_where(g, g_reshape(g, mask[i], &line),
-                    ragged_pack(s, OP_Unpack, im->in[i], mask[i], axis), y);
-    im->out[0] = y;
-    return true;
+                    ragged_pack(s, OP_Unpack, c->in[i], mask[i], axis), y);
+    return y;
 }

@@ -11,356 +11,293 @@
  * are there; what else is computed of it is kept zero behind them (Where), which loop nests leave
  * out.  A scatter unpacks it and leaves out what the mask does, and anything that would count or
  * mix places is refused.  So an expert costs by the rows that it gets.
+ *
+ * A node of the file is imported as any other.  Of the core nodes that this makes, each whose
+ * places are computed by themselves keeps the mask: column SPREAD of ops.def says so, as of the
+ * rows of a microbatch.  Others have a rule each (sizes.c, scatter.c), by which a node of other
+ * operands may take their place.
  */
-#include <math.h>
+#include <string.h>
 
+#include "ir/facts/spread.h"
 #include "ragged.h"
-
-static int64_t bound(const Import *im, const Ragged *r) { return low_shape(im->g, r->mask).d[0]; }
 
 #define refuse ragged_refuse
 
-/* ---- rules: where the dim of the operands is in the result ---- */
+/* Core nodes as they are made: by value of the importer's, what stands for it. */
+typedef struct {
+    ImportState *s;
+    Import *im;
+    IdMap now;
+    bool ended; /* Core.ended */
+} Walk;
 
-/* The one operand of `from` .. that is ragged; others must agree. */
-static const Ragged *first_ragged(const ImportState *s, const Import *im)
+static ValueId now(const Walk *w, ValueId v)
 {
-    for (uint32_t i = 0; i < im->nin; i++) {
-        const Ragged *r = ragged_find(s, im->in[i]);
-        if (r && r->dim != COUNT)
-            return r;
+    uint32_t at = v == NONE ? NONE : idmap_get(&w->now, v);
+    return at == NONE ? v : at;
+}
+
+/* ---- each place by itself ---- */
+
+/* The way in which every place of operand `slot` makes one of each result; NULL: there is none. */
+static const SpreadWay *way_of(const Core *c, uint32_t slot, const Ragged *was)
+{
+    const int64_t places = low_shape(c->s->g, was->mask).d[0];
+    const SpreadOf of = {.g = c->s->g, .chunks = places, .alone = true};
+    SpreadWays ways = {0};
+    spread_ways_at(&of, c->id, slot, place_s(was->dim, 1), c->im->arena, &ways);
+    for (uint32_t i = 0; i < ways.n; i++) {
+        const SpreadWay *w = &ways.at[i];
+        bool apart = !w->meets;
+        for (uint32_t o = 0; o < c->n.nout && apart; o++) {
+            const Shape y = low_shape(c->s->g, c->n.out[o]);
+            apart = w->out[o].dim >= 0 && y.d[w->out[o].dim] == places;
+        }
+        if (apart)
+            return w;
     }
     return NULL;
 }
 
-/* The operand 0, which must be such a value or a count of one. */
-static Ragged operand(const ImportState *s, const Import *im)
+/* The mask that all operands share, each where the way has it. */
+static void agree(Core *c, const SpreadWay *way, Ragged *was)
 {
-    const Ragged *r = ragged_find(s, im->in[0]);
-    if (!r)
-        refuse(im, -1, " with such a value as another operand than its first");
-    return *r;
-}
-
-/* Where one operand is packed, all are. */
-static ValueId *packed_operands(ImportState *s, const Import *im, Ragged *was)
-{
-    ValueId *in = arena_array(im->arena, ValueId, im->nin + 1);
-    for (uint32_t i = 0; i < im->nin; i++) {
-        const Ragged *r = ragged_find(s, im->in[i]);
-        was->packed |= r && r->dim != COUNT && r->packed;
-    }
-    for (uint32_t i = 0; i < im->nin; i++) {
-        const Ragged *r = ragged_find(s, im->in[i]);
-        in[i] = ragged_actual(s, im->in[i]);
-        if (!r || r->dim == COUNT || !was->packed)
+    Graph *g = c->s->g;
+    double number;
+    was->packed = false, was->dirty = false;
+    for (uint32_t i = 0; i < c->n.nin; i++) {
+        const Ragged *r = ragged_find(c->s, c->in[i]);
+        const int dim = way->in[i].dim;
+        if (!r) {
+            if (dim >= 0 && low_shape(g, c->in[i]).d[dim] > 1 && !low_uniform(g, c->in[i], &number))
+                refuse(c->im, -1, " of such a value and one of known size");
             continue;
-        if (!r->packed)
-            in[i] = ragged_pack(s, OP_Pack, in[i], r->mask, r->dim);
-        if (op_is_singular(im->op, i) && dtype_is_float(low_dtype(im->g, in[i])))
-            in[i] = ragged_only_there(s, r, in[i], 1);
+        }
+        ValueId mask = ragged_common(c->s, was->mask, r->mask);
+        if (dim != r->dim || mask == NONE)
+            refuse(c->im, -1, " of two such values");
+        was->packed |= r->packed || mask != r->mask || mask != was->mask;
+        was->dirty |= r->dirty;
+        was->mask = mask;
     }
-    return in;
 }
 
-/* Is operand i of a known size where others are of such a one? */
-static bool is_fitted(const ImportState *s, const Import *im, uint32_t i, int behind)
+/* Do zeros stay zeros? */
+static bool keeps_zeros(const Core *c)
 {
-    if (im->in[i] == NONE || ragged_find(s, im->in[i]))
-        return false;
-    Shape x = low_shape(im->g, im->in[i]);
-    return x.rank >= behind && x.d[x.rank - behind] != 1;
+    Op op = c->n.op;
+    return op_is_view(op) || op == OP_Concat || op == OP_Dropout ||
+           (op_picks(op) && ragged_find(c->s, c->in[0]));
 }
 
-/* Operands broadcast: dims are counted from behind. */
-static void each(ImportState *s, Import *im, Importer *fn)
+/* v, which is of such a size: what all places of a table are is the table itself. */
+static ValueId result(const Core *c, ValueId v, Ragged r)
 {
-    const Ragged *first = first_ragged(s, im);
+    ImportState *s = c->s;
+    const Value x = *val(s->g, v);
+    if (!r.packed && x.kind != V_CONST) {
+        v = ragged_pack(s, OP_Pack, v, r.mask, r.dim);
+        r.packed = true, r.dirty = false;
+    }
+    void *same;
+    memcpy(&same, &x.data, sizeof same);
+    for (uint32_t i = 0; i < c->n.nin; i++)
+        if (v == c->in[i] && !ragged_find(s, v))
+            v = x.kind == V_CONST ? low_const(s->g, x.dtype, x.shape, same)
+                                  : g_unary(s->g, OP_Identity, v);
+    ragged_mark(s, v, r);
+    return v;
+}
+
+/* May v be 0 behind the places that are there?  Not the root of what a norm adds to. */
+static bool may_vanish(const Graph *g, ValueId v)
+{
+    const Node *n = graph_made_by(g, v, OP_Sqrt), *sum = graph_made_by(g, n ? n->in[0] : v, OP_Add);
+    double more;
+    return !sum || !low_uniform(g, sum->in[1], &more) || more <= 0;
+}
+
+static ValueId by_place(Core *c, Ragged was)
+{
+    ImportState *s = c->s;
+    uint32_t slot = 0;
+    while (!ragged_find(s, c->in[slot]))
+        slot++;
+    const SpreadWay *way = way_of(c, slot, &was);
+    if (!way)
+        refuse(c->im, -1, " along such a dim");
+    agree(c, way, &was);
+    was.dirty |= !keeps_zeros(c);
+    for (uint32_t i = 0; i < c->n.nin && was.packed; i++) {
+        const Ragged *r = ragged_find(s, c->in[i]);
+        if (!r)
+            continue;
+        const Ragged is = *r;
+        c->in[i] = ragged_in_order(s, c->in[i]);
+        if (op_is_singular(c->n.op, i) && may_vanish(s->g, c->in[i]) &&
+            dtype_is_float(low_dtype(s->g, c->in[i])))
+            c->in[i] = ragged_only_there(s, &is, c->in[i], 1);
+    }
+    ValueId y = ragged_node(c);
+    for (uint32_t o = 0; o < c->n.nout; o++) {
+        was.dim = way->out[o].dim;
+        c->out[o] = result(c, graph_out(s->g, y, o), was);
+    }
+    return c->out[0];
+}
+
+/* ---- the rules of core operations ---- */
+
+static ValueId of_places(Core *c, Ragged was)
+{
+    static CoreRule *const rules[OP_COUNT] = {
+#define REDUCED(op) [OP_##op] = ragged_reduce
+        REDUCED(ReduceSum),
+        REDUCED(ReduceMean),
+        REDUCED(ReduceMax),
+        REDUCED(ReduceMin),
+        REDUCED(ReduceProd),
+        REDUCED(ArgMax),
+        REDUCED(ArgMin),
+        [OP_Softmax] = ragged_softmax,
+        [OP_LogSoftmax] = ragged_softmax,
+        [OP_Concat] = ragged_concat,
+        [OP_Slice] = ragged_part,
+        [OP_Reshape] = ragged_reshape,
+        [OP_Gather] = ragged_gather,
+        [OP_GatherND] = ragged_gather,
+        [OP_ScatterElements] = ragged_scatter,
+        [OP_ScatterND] = ragged_scatter,
+        [OP_MatMul] = ragged_matmul,
+    };
+    CoreRule *rule = rules[c->n.op];
+    ValueId y = rule ? rule(c, was) : NONE;
+    return y == NONE ? by_place(c, was) : y;
+}
+
+static void take_node(Walk *w, NodeId id)
+{
+    ImportState *s = w->s;
+    Core c = {.s = s, .im = w->im, .id = id, .n = s->g->node.at[id], .ended = &w->ended};
+    bool counts = false, known = true;
+    const Ragged *was = NULL;
+    c.in = arena_array(w->im->arena, ValueId, c.n.nin + 1);
+    c.out = arena_array(w->im->arena, ValueId, c.n.nout + 1);
+    for (uint32_t o = 0; o < c.n.nout; o++)
+        c.out[o] = NONE;
+    for (uint32_t i = 0; i < c.n.nin; i++) {
+        c.in[i] = now(w, c.n.in[i]);
+        const Ragged *r = ragged_find(s, c.in[i]);
+        counts |= r && r->dim == COUNT;
+        known &= val(s->g, c.in[i])->kind == V_CONST;
+        if (r && r->dim != COUNT && !was)
+            was = r;
+    }
+    if (was && ragged_find(s, c.n.out[0])) /* of another size already */
+        refuse(w->im, -1, " of such a value");
+    for (uint32_t i = 0; i < c.n.nin && counts && (was || !known); i++)
+        c.in[i] = ragged_actual(s, c.in[i]);
+    w->ended |= counts;
+    ValueId y = was ? of_places(&c, *was) : counts && known ? ragged_counted(&c) : ragged_node(&c);
+    for (uint32_t o = 0; o < c.n.nout && y != c.n.out[0]; o++)
+        *idmap_at(w->im->arena, &w->now, c.n.out[o]) =
+            c.out[o] == NONE ? graph_out(s->g, y, o) : c.out[o];
+}
+
+/* ---- nodes of the file ---- */
+
+/* Is operand i read when it is imported, as a size? */
+static bool is_size(Op op, uint32_t i)
+{
+    return i > 0 && (op == OP_Reshape || op == OP_Slice || op == OP_Expand);
+}
+
+/* Operands of known size beside others are made as long; broadcast, dims are counted from behind.
+ */
+static void fit_operands(ImportState *s, const Import *im, ValueId *in)
+{
     int behind = 0;
-    if (!first)
-        refuse(im, -1, " of such a size");
-    Ragged was = *first;
+    ValueId mask = NONE;
     for (uint32_t i = 0; i < im->nin; i++) {
         const Ragged *r = ragged_find(s, im->in[i]);
-        if (r && r->dim != COUNT) {
-            int here = low_shape(im->g, im->in[i]).rank - r->dim;
-            ValueId mask = ragged_common(s, was.mask, r->mask);
-            if ((behind && here != behind) || mask == NONE)
-                refuse(im, (int)i, " of two such values");
-            was.packed |= mask != r->mask || mask != was.mask;
-            was.mask = mask;
-            behind = here;
-        }
-    }
-    for (uint32_t i = 0; i < im->nin; i++)
-        was.packed |= is_fitted(s, im, i, behind);
-    Import own = *im;
-    ValueId *in = packed_operands(s, im, &was);
-    for (uint32_t i = 0; i < im->nin; i++)
-        if (is_fitted(s, im, i, behind))
-            in[i] = ragged_fitted(s, im, (int)i, low_shape(im->g, in[i]).rank - behind, was.mask);
-    own.in = in;
-    fn(&own);
-    was.dim = low_shape(im->g, im->out[0]).rank - behind;
-    ragged_settle(s, im, 0, was, false);
-}
-
-static void expanded(ImportState *s, Import *im, Importer *fn)
-{
-    const Ragged *r = ragged_find(s, im->in[0]);
-    if (!r) {
-        ragged_expand(s, im, fn);
-        return;
-    }
-    Ragged was = *r;
-    int behind = low_shape(im->g, im->in[0]).rank - was.dim;
-    fn(im);
-    was.dim = low_shape(im->g, im->out[0]).rank - behind;
-    ragged_settle(s, im, 0, was, true);
-}
-
-/* A dim that is merged with some of those behind it: each place becomes several. */
-static void merged(ImportState *s, Import *im, Ragged was, int64_t before)
-{
-    Graph *g = im->g;
-    Shape x = low_shape(g, im->in[0]), y = low_shape(g, im->out[0]);
-    int64_t n = bound(im, &was), inner = 1, prefix = 1;
-    int to = 0;
-    while (to < y.rank && prefix != before)
-        prefix *= y.d[to++];
-    for (int d = was.dim + 1; d < x.rank && to < y.rank && y.d[to] != n * inner; d++)
-        inner *= x.d[d];
-    if (to == y.rank || n == 0 || y.d[to] != n * inner)
-        refuse(im, 0, " of such a size, which it merges with another");
-    im->out[0] = g_reshape(g, ragged_in_order(s, im->in[0]), &y);
-    ValueId packed = ragged_packed(s, was.mask);
-    uint32_t *mask = ragged_made(s, "times %u %lld", packed, (long long)inner);
-    if (*mask == NONE) {
-        ValueId all = g_expand(g, low_unsqueeze(g, packed, 1), &(Shape){2, {n, inner}});
-        *mask = g_reshape(g, all, &(Shape){1, {n * inner}});
-        ragged_comes_first(
-            s, *mask, ragged_sum(s, ragged_extent(s, was.mask), inner, ragged_known(s, 0), 0),
-            ragged_mask(s, was.mask)->shuffled);
-    }
-    ragged_settle(s, im, 0, (Ragged){.mask = *mask, .dim = to, .packed = true}, true);
-}
-
-/* The same elements in other dims: the dim is where as many elements are before it. */
-static void moved(ImportState *s, Import *im, Importer *fn)
-{
-    const Ragged *r = ragged_find(s, im->in[0]);
-    if (!r || r->dim == COUNT)
-        refuse(im, 0, " to such a size");
-    Ragged was = *r;
-    Shape x = low_shape(im->g, im->in[0]);
-    int64_t before = shape_between(&x, 0, was.dim), prefix = 1, n = bound(im, r);
-    fn(im);
-    Shape y = low_shape(im->g, im->out[0]);
-    for (int d = 0; d < y.rank; prefix *= y.d[d++])
-        if (prefix == before && y.d[d] == n) {
-            was.dim = d;
-            ragged_settle(s, im, 0, was, true);
+        if (!r || r->dim == COUNT)
+            continue;
+        behind = low_shape(im->g, im->in[i]).rank - r->dim;
+        mask = mask == NONE ? r->mask : ragged_common(s, mask, r->mask);
+        if (mask == NONE)
             return;
-        }
-    merged(s, im, was, before);
+    }
+    for (uint32_t i = 0; i < im->nin && mask != NONE; i++) {
+        if (im->in[i] == NONE || ragged_find(s, im->in[i]))
+            continue;
+        const Shape x = low_shape(im->g, im->in[i]);
+        if (x.rank >= behind && x.d[x.rank - behind] != 1)
+            in[i] = ragged_fitted(s, im, (int)i, x.rank - behind, mask);
+    }
 }
 
-static void transposed(ImportState *s, Import *im, Importer *fn)
+/* Constants of such sizes are not shown to the importer, which would take all places for those that
+ * there are: it computes with values. */
+static void lowered(ImportState *s, Import *im, Importer *fn)
 {
-    Ragged was = operand(s, im);
-    Shape x = low_shape(im->g, im->in[0]);
-    int64_t *perm;
-    int n, to = x.rank - 1 - was.dim;
-    if (im_ints(im, "perm", &perm, &n))
-        for (int d = 0; d < n; d++)
-            if (perm[d] == was.dim)
-                to = d;
+    Walk w = {.s = s, .im = im};
+    const ValueId *operands = im->in;
+    ValueId *in = arena_array(im->arena, ValueId, im->nin + 1);
+    bool any = false;
+    for (uint32_t i = 0; i < im->nin; i++)
+        in[i] = operands[i];
+    if (op_is_map(im->op) || im->op == OP_Sum)
+        fit_operands(s, im, in);
+    for (uint32_t i = 0; i < im->nin; i++) {
+        const Ragged *r = ragged_find(s, in[i]);
+        any |= r && (i == 0 || im->op != OP_CastLike);
+        if (!r || is_size(im->op, i) || val(s->g, in[i])->kind != V_CONST)
+            continue;
+        ValueId hidden = g_unary(s->g, OP_Identity, in[i]);
+        ragged_mark(s, hidden, *r);
+        *idmap_at(im->arena, &w.now, hidden) = in[i];
+        in[i] = hidden;
+    }
+    NodeId from = s->g->node.n;
+    im->in = in;
     fn(im);
-    was.dim = to;
-    ragged_settle(s, im, 0, was, true);
+    im->in = operands;
+    /* elements of a sequence are no operands; a Gradient's nodes are of nodes that have been taken
+     */
+    bool takes = s->ragged && (any || im->op != OP_NONE);
+    for (NodeId id = from, to = s->g->node.n; takes && id < to; id++)
+        take_node(&w, id);
+    for (uint32_t i = 0; i < im->nout; i++) {
+        ValueId y = im->out[i] = now(&w, im->out[i]);
+        const Ragged *r = y == NONE ? NULL : ragged_find(s, y);
+        if (any && y != NONE && !r && !w.ended)
+            refuse(im, -1, " of such a value");
+        if (r && r->dim != COUNT)
+            im->out[i] = ragged_settled(s, y, *r);
+    }
 }
 
-/* To the type of its second operand, whose size does not matter. */
-static void cast_like(ImportState *s, Import *im, Importer *fn)
+/* A Split of places that are known, each its own trip of a loop. */
+static bool divided(ImportState *s, Import *im, Importer *fn)
 {
+    (void)fn;
     const Ragged *r = ragged_find(s, im->in[0]);
-    if (!r) {
-        fn(im);
-        return;
-    }
-    Ragged was = *r;
-    if (was.dim == COUNT) {
-        ragged_counted(s, im, fn);
-        return;
-    }
-    fn(im);
-    ragged_settle(s, im, 0, was, true);
-}
-
-/* Along another axis, or none: all results keep the dim. */
-static void beside(ImportState *s, Import *im, Importer *fn)
-{
-    Ragged was = operand(s, im);
-    Shape x = low_shape(im->g, im->in[0]);
-    int64_t dflt = im->op == OP_Softmax || im->op == OP_LogSoftmax ||
-                           im->op == OP_LayerNormalization || im->op == OP_RMSNormalization
-                       ? -1
-                       : 0;
-    int axis = low_axis(im, im_int(im, "axis", dflt), x.rank);
-    if (im->op == OP_Split && axis == was.dim && val(im->g, im->in[0])->kind == V_CONST) {
-        trips_split(s, im, axis, was.mask);
-        return;
-    }
-    bool normalises = im->op == OP_LayerNormalization || im->op == OP_RMSNormalization,
-         single = im->op == OP_Identity || im->op == OP_Dropout; /* elements, along no axis */
-    Import own = *im;
-    ValueId x0 = im->in[0];
-    if (axis == was.dim && (im->op == OP_Softmax || im->op == OP_LogSoftmax)) {
-        x0 = ragged_only_there(s, &was, ragged_in_order(s, x0), -(double)INFINITY);
-        was.packed = true;
-        own.in = &x0;
-    } else if (!single && (normalises ? axis <= was.dim : axis == was.dim)) {
-        refuse(im, 0, " along such a dim");
-    }
-    for (uint32_t i = 1; i < im->nin; i++)
-        if (ragged_find(s, im->in[i]))
-            refuse(im, (int)i, " of such a value");
-    fn(&own);
-    bool kept = single || im->op == OP_Split;
-    for (uint32_t i = 0; i < im->nout; i++)
-        ragged_settle(s, im, i, was, kept);
-}
-
-/* Rows of a table by such an index; or of such a value by a known one. */
-static void gathered(ImportState *s, Import *im, Importer *fn)
-{
-    const Ragged *data = ragged_find(s, im->in[0]), *index = ragged_find(s, im->in[1]);
     int axis = low_axis(im, im_int(im, "axis", 0), low_shape(im->g, im->in[0]).rank);
-    if (data && data->dim == COUNT) {
-        ragged_counted(s, im, fn);
-        return;
-    }
-    if (data && data->dim == axis) {
-        ragged_pick(s, im, fn, axis);
-        return;
-    }
-    if (!data == !index || (index && index->dim == COUNT))
-        refuse(im, data ? 0 : 1, " along such a dim");
-    Ragged was = *(data ? data : index);
-    int dim = index            ? axis + was.dim
-              : was.dim < axis ? was.dim
-                               : was.dim + low_shape(im->g, im->in[1]).rank - 1;
-    fn(im);
-    was.dim = dim;
-    ragged_settle(s, im, 0, was, data != NULL);
+    const bool trips = r && axis == r->dim && val(im->g, im->in[0])->kind == V_CONST;
+    if (trips)
+        trips_split(s, im, axis, r->mask);
+    return trips;
 }
 
-/* x w of the rows of x that are there, [1 .., n, k] by [k, m]. */
-static ValueId packed_product(Graph *g, ValueId x, ValueId w, ValueId mask)
-{
-    Shape s = low_shape(g, x), two = {2, {s.d[s.rank - 2], s.d[s.rank - 1]}};
-    ValueId in[3] = {g_reshape(g, x, &two), w, mask};
-    ValueId y = graph_node(g, OP_PackedMatMul, 3, in, (Attr){.axis = 0});
-    s.d[s.rank - 1] = low_shape(g, y).d[1];
-    return g_reshape(g, y, &s);
-}
-
-/* alpha x w + beta c */
-static void packed_gemm(const Import *im, ValueId mask)
-{
-    Graph *g = im->g;
-    ValueId w = im->in[1], c = im_in(im, 2);
-    if (im->op == OP_Gemm && im_int(im, "transB", 0))
-        w = g_swap_last(g, w);
-    ValueId y = packed_product(g, im->in[0], w, mask);
-    if (im->op == OP_Gemm) {
-        y = low_scale(g, y, im_float(im, "alpha", 1));
-        if (c != NONE && im_float(im, "beta", 1) != 0)
-            y = g_add(g, y, low_scale(g, c, im_float(im, "beta", 1)));
-    }
-    im->out[0] = y;
-}
-
-/* Is it a product of two of one such size, summed over that: zeros behind add nothing. */
-static bool summed_over(ImportState *s, const Import *im)
-{
-    const Ragged *x = ragged_find(s, im->in[0]), *w = ragged_find(s, im->in[1]);
-    int rank = low_shape(im->g, im->in[1]).rank;
-    return im->op == OP_MatMul && x && w && x->dim != COUNT && w->dim != COUNT &&
-           ragged_common(s, x->mask, w->mask) != NONE &&
-           dtype_is_float(low_dtype(im->g, im->in[0])) &&
-           x->dim == low_shape(im->g, im->in[0]).rank - 1 && w->dim == (rank > 1 ? rank - 2 : 0);
-}
-
-/* Rows of the left operand. */
-static void multiplied(ImportState *s, Import *im, Importer *fn)
-{
-    const Ragged *r = ragged_find(s, im->in[0]);
-    Shape x = low_shape(im->g, im->in[0]), w = low_shape(im->g, im->in[1]);
-    if (summed_over(s, im)) {
-        Import own = *im;
-        ValueId in[2] = {ragged_in_order(s, im->in[0]), ragged_in_order(s, im->in[1])};
-        own.in = in;
-        fn(&own);
-        return;
-    }
-    if (!r || ragged_find(s, im->in[1]) || r->dim == x.rank - 1 ||
-        (im->op == OP_Gemm && im_int(im, "transA", 0)))
-        refuse(im, r ? 0 : 1, " over such a dim");
-    Ragged was = *r;
-    bool rows = was.packed && w.rank == 2 && dtype_is_float(low_dtype(im->g, im->in[0])) &&
-                low_dtype(im->g, im->in[0]) == low_dtype(im->g, im->in[1]) &&
-                was.dim == x.rank - 2 && shape_elements(&x) == x.d[was.dim] * x.d[x.rank - 1];
-    if (rows)
-        packed_gemm(im, was.mask);
-    else
-        fn(im);
-    Shape y = low_shape(im->g, im->out[0]);
-    was.dim += y.rank - x.rank;
-    ragged_settle(s, im, 0, was, rows && im->op == OP_MatMul);
-}
-
-/* ---- the table: of values of such a size; of numbers computed from sizes ---- */
-
-typedef struct {
-    Rule *values, *counts;
-} Rules;
-
-// clang-format off
-static const Rules rules[OP_COUNT] = {
-#define OF_BOTH(op, rule) [OP_##op] = {rule, rule}
-#define OF_VALUES(op, rule) [OP_##op] = {rule, NULL}
-#define COUNTED(op, rule) [OP_##op] = {rule, ragged_counted}
-    OF_VALUES(NonZero, ragged_non_zero), OF_VALUES(NonMaxSuppression, ragged_suppress),
-    OF_VALUES(RoiAlign, ragged_regions), OF_VALUES(MaxRoiPool, ragged_regions),
-    OF_BOTH(TopK, ragged_topk), OF_BOTH(Slice, ragged_slice), COUNTED(Concat, ragged_concat),
-    OF_BOTH(Gather, gathered), OF_VALUES(GatherND, ragged_gather_nd),
-    OF_BOTH(Scatter, ragged_scatter), OF_BOTH(ScatterElements, ragged_scatter),
-    OF_BOTH(ScatterND, ragged_scatter),
-    OF_BOTH(Shape, ragged_measure), OF_BOTH(Size, ragged_measure),
-    OF_BOTH(ConstantOfShape, ragged_fill), OF_BOTH(Range, ragged_fill), OF_BOTH(Expand, expanded),
-    COUNTED(Reshape, moved), COUNTED(Flatten, moved), COUNTED(Squeeze, moved),
-    COUNTED(Unsqueeze, moved),
-    OF_VALUES(Transpose, transposed), COUNTED(CastLike, cast_like),
-    OF_BOTH(MatMul, multiplied), OF_BOTH(Gemm, multiplied),
-#define REDUCED(op) COUNTED(op, ragged_reduce)
-    REDUCED(ReduceSum), REDUCED(ReduceMean), REDUCED(ReduceMax), REDUCED(ReduceMin),
-    REDUCED(ReduceProd), REDUCED(ReduceL1), REDUCED(ReduceL2), REDUCED(ReduceSumSquare),
-    REDUCED(ReduceLogSum), REDUCED(ReduceLogSumExp), REDUCED(ArgMax), REDUCED(ArgMin),
-    OF_VALUES(Identity, beside), OF_VALUES(Dropout, beside), OF_VALUES(Split, beside),
-    OF_VALUES(Softmax, beside), OF_VALUES(LogSoftmax, beside),
-    OF_VALUES(LayerNormalization, beside), OF_VALUES(RMSNormalization, beside),
-    OF_VALUES(Gelu, each), OF_VALUES(Mish, each), OF_VALUES(Swish, each),
-    OF_VALUES(HardSwish, each), OF_VALUES(HardSigmoid, each), OF_VALUES(LeakyRelu, each),
-    OF_VALUES(Elu, each), OF_VALUES(Clip, each), OF_VALUES(Sum, each),
+/* What reads sizes, or makes them. */
+static Rule *const rules[OP_COUNT] = {
+    [OP_NonZero] = ragged_non_zero, [OP_NonMaxSuppression] = ragged_suppress,
+    [OP_TopK] = ragged_topk,        [OP_Slice] = ragged_slice,
+    [OP_Split] = divided,           [OP_Shape] = ragged_measure,
+    [OP_Size] = ragged_measure,     [OP_ConstantOfShape] = ragged_fill,
+    [OP_Range] = ragged_fill,       [OP_Expand] = ragged_fill,
 };
-// clang-format on
-
-static Rule *rule_of(const Import *im, bool count)
-{
-    const Rules map = {each, ragged_counted}, *r = op_is_map(im->op) ? &map : &rules[im->op];
-    return count ? r->counts : r->values;
-}
 
 /* Operand i as it is when the model is read: how many elements of a mask are true, computed of the
  * data themselves, is a size like others. */
@@ -375,9 +312,9 @@ static void read_size(ImportState *s, Import *im, uint32_t i)
     im->in = in;
 }
 
-void ragged_import(ImportState *s, Import *im, void (*fn)(Import *))
+void ragged_import(ImportState *s, Import *im, Importer *fn)
 {
-    bool any = false, values = false;
+    bool any = im->op == OP_NonZero && im->in[0] != NONE && val(im->g, im->in[0])->kind != V_CONST;
     if (ragged_is_split(s, im)) {
         ragged_split(s, im);
         return;
@@ -386,26 +323,9 @@ void ragged_import(ImportState *s, Import *im, void (*fn)(Import *))
         read_size(s, im, 1);
     else if (im->op == OP_ConstantOfShape)
         read_size(s, im, 0);
-    for (uint32_t i = 0; i < im->nin; i++) {
-        const Ragged *r = ragged_find(s, im->in[i]);
-        any = any || r;
-        values = values || (r && r->dim != COUNT);
-    }
-    if (im->op == OP_NonZero && !any && im->in[0] != NONE &&
-        val(im->g, im->in[0])->kind != V_CONST) {
-        ragged_non_zero(s, im, fn);
-        return;
-    }
-    Rule *rule = any ? rule_of(im, !values) : NULL;
-    if (any && !rule)
-        refuse(im, -1, " of such a value is not supported");
-    if (rule) {
-        rule(s, im, fn);
-        ragged_note_true(s, im);
-        return;
-    }
-    fn(im);
+    for (uint32_t i = 0; i < im->nin; i++)
+        any |= ragged_find(s, im->in[i]) != NULL;
+    if (!any || !rules[im->op] || !rules[im->op](s, im, fn))
+        lowered(s, im, fn);
     ragged_note_true(s, im);
-    for (uint32_t i = 0; i < im->nout; i++)
-        ragged_settle_sized(s, im, i);
 }

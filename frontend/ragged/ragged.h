@@ -24,16 +24,33 @@ enum { COUNT = -1 };
 typedef struct {
     ValueId mask; /* which elements along dim exist; COUNT: NONE */
     int dim;
-    bool packed;           /* existing elements come first, followed by zeros */
+    bool packed;           /* existing elements come first, followed by zeros, */
+    bool dirty;            /* or by whatever an importer's nodes make of these */
     bool grows;            /* COUNT: no number can be larger than the constant's */
     const Extent **number; /* COUNT: by element, the extent that it is; NULL: something else */
     struct Counted *made;  /* COUNT: how it was computed */
 } Ragged;
 
-typedef void Rule(ImportState *s, Import *im, Importer *fn);
+/* Imports a node of the file by fn where it reads or makes sizes, or is a source of them; false:
+ * not here, it is as any other. */
+typedef bool Rule(ImportState *s, Import *im, Importer *fn);
+
+/* A core node as an importer made it. */
+typedef struct {
+    ImportState *s;
+    Import *im;
+    NodeId id;
+    Node n;
+    ValueId *in;  /* what stands now for its operands */
+    ValueId *out; /* and for its results; NONE: what the rule returns, and behind it */
+    bool *ended;  /* to set where a result may be of known size */
+} Core;
+/* Its first result, marked, if it does not compute each place by itself; NONE: it does.  was: the
+ * first operand whose size depends on the data. */
+typedef ValueId CoreRule(Core *c, Ragged was);
 
 /* ragged.c: calls fn(im), for operands whose sizes may depend on the data */
-void ragged_import(ImportState *s, Import *im, void (*fn)(Import *));
+void ragged_import(ImportState *s, Import *im, Importer *fn);
 /* Returns y, which was made from v by a node added to an operand or result, marked with v's size.
  * kept: zeros stay zeros */
 ValueId ragged_passed(ImportState *s, ValueId v, ValueId y, bool kept);
@@ -68,35 +85,39 @@ bool ragged_same_extent(const Extent *a, const Extent *b); /* false where one is
 ValueId ragged_with_extent(ImportState *s, const Extent *e);
 
 /* values.c */
+/* the node, of its operands as they are now */
+ValueId ragged_node(const Core *c);
 ValueId ragged_pack(ImportState *s, Op op, ValueId x, ValueId mask, int dim);
 ValueId ragged_packed(ImportState *s, ValueId mask); /* the mask of what is packed by it */
-/* Notes of a new mask that its true elements come first, how many they are (NULL: nothing is known),
- * and that they are of places in another order. */
+/* Notes of a new mask that its true elements come first, how many they are (NULL: nothing is
+ * known), and that they are of places in another order. */
 void ragged_comes_first(ImportState *s, ValueId mask, const Extent *e, bool shuffled);
-ValueId ragged_in_order(ImportState *s, ValueId v);  /* v, packed where it is of such a size */
+/* v, packed where it is of such a size; what stands behind may be dirty */
+ValueId ragged_in_order(ImportState *s, ValueId v);
 /* x where its elements exist (it is packed), else a number. */
 ValueId ragged_only_there(ImportState *s, const Ragged *r, ValueId x, double otherwise);
-/* Operand `input` with as many elements along dim as the mask has; runs in which the numbers differ
- * get NaN. */
+/* Operand `input` with as many elements along dim as the mask has, marked; runs in which the
+ * numbers differ get NaN. */
 ValueId ragged_fitted(ImportState *s, const Import *im, int input, int dim, ValueId mask);
 /* i64[1]: number of true elements */
 ValueId ragged_count(ImportState *s, ValueId mask);
-ValueId ragged_first(ImportState *s, ValueId count, int64_t n);  /* a mask: that many of n */
+ValueId ragged_first(ImportState *s, ValueId count, int64_t n); /* a mask: that many of n */
 _Noreturn void ragged_refuse(const Import *im, int input, const char *why);
-/* Marks a result of such a size.  A known mask is kept, otherwise the result is packed.  kept:
- * elements that do not exist are zeros. */
-void ragged_settle(ImportState *s, Import *im, uint32_t out, Ragged r, bool kept);
-/* The same for a result that the importer itself gave such a size (Import.sized). */
-void ragged_settle_sized(ImportState *s, Import *im, uint32_t out);
-/* Marks result `out` of fn(im) as a COUNT; operands may be COUNTs too; fn NULL: of Shape or
-   Size. */
-void ragged_mark_count(ImportState *s, const Import *im, Importer *fn, uint32_t out, Ragged r);
+/* A result of the ONNX node as others read it: packed, but for a constant, and not dirty. */
+ValueId ragged_settled(ImportState *s, ValueId v, Ragged r);
+/* Marks v, a constant, as a COUNT of these numbers; c: it is result `out` of that, NULL: of Shape
+   or Size. */
+void ragged_mark_count(ImportState *s, ValueId v, const Core *c, uint32_t out,
+                       const Extent **number, bool grows);
 
 /* Element i of a COUNT as it is in this run, [1] */
 ValueId ragged_actual_at(ImportState *s, ValueId v, int64_t i);
 /* A COUNT of the shape of v, whose elements are these. */
 ValueId ragged_computed(ImportState *s, ValueId v, const Extent **number, int n);
 
+/* Result `out`: of x, which has its largest possible size, those along dim for which the line
+   `there` is true, or (packed) as many first ones; the size may depend on the data. */
+void ragged_set_picked(Import *im, uint32_t out, ValueId x, ValueId there, int dim, bool packed);
 /* x packed, where each part along dim has a bool that says whether it exists (NONE: it does). */
 ValueId ragged_of_trips(ImportState *s, ValueId x, const Ids *there, int dim);
 
@@ -123,25 +144,26 @@ ValueId ragged_of_extent(ImportState *s, const Extent *e, ValueId sizes, int64_t
 ValueId ragged_common(ImportState *s, ValueId a, ValueId b);
 /* The extent of element i; NULL if it is not known. */
 const Extent *ragged_element(ImportState *s, ValueId v, int64_t i);
-/* The numbers of result `out`, a constant, of fn(im). */
-const Extent **ragged_numbers(ImportState *s, const Import *im, Importer *fn, uint32_t out);
+/* The numbers of result `out`, the constant y, of a core node of such operands. */
+const Extent **ragged_numbers(const Core *c, uint32_t out, ValueId y);
 
 /* counts.c: sizes as numbers, and values made with such a size */
-Rule ragged_measure, ragged_counted, ragged_fill;
+Rule ragged_measure, ragged_fill;
+/* of numbers that were computed from sizes, and known ones */
+ValueId ragged_counted(Core *c);
 
 /* scatter.c */
-Rule ragged_scatter;
+CoreRule ragged_scatter;
 
 /* parts.c: splits a value of known size into parts whose sizes depend on the data */
 bool ragged_is_split(const ImportState *s, const Import *im);
 void ragged_split(ImportState *s, Import *im);
-/* A Concat of the results of all parts, in order; false: it is something else. */
-bool ragged_join(ImportState *s, Import *im, int axis);
+/* A Concat of the results of all parts, in order; NONE: it is something else. */
+ValueId ragged_join(const Core *c, int axis);
 
 /* sizes.c: operations that change such sizes, or remove them */
-Rule ragged_concat, ragged_slice, ragged_topk, ragged_reduce, ragged_gather_nd, ragged_suppress,
-    ragged_regions, ragged_expand;
-/* Picks rows by indices into the operand's own axis. */
-void ragged_pick(ImportState *s, Import *im, Importer *fn, int axis);
+Rule ragged_slice, ragged_topk, ragged_suppress;
+CoreRule ragged_reduce, ragged_softmax, ragged_concat, ragged_part, ragged_gather, ragged_matmul,
+    ragged_reshape;
 
 #endif

@@ -1,43 +1,92 @@
 /*
  * sizes.c - what makes other sizes of values whose size depends on the data, or takes all of
- * their places together.  In: nodes with such operands (ragged.h).  Out: nodes over all places that
- * there can be, which come first where they are there: what is not is left out by what an operation
- * does not see (-inf of a maximum), or by a mask of the result.
+ * their places together.  In: core nodes with such operands (ragged.h), and nodes of the file that
+ * read a size.  Out: nodes over all places that there can be, which come first where they are
+ * there: what is not is left out by what an operation does not see (-inf of a maximum), or by a
+ * mask of the result.
  */
 #include "ragged.h"
 
 #include <math.h>
 
-
 #define refuse ragged_refuse
 
-/* The import of a node with other operands: in[0 .. nin) are to be filled. */
-static Import with_operands(const Import *im, ValueId **in)
+/* What v is, which must be such a value along a dim and in the specification's order. */
+static Ragged ordered(ImportState *s, const Import *im, ValueId v, int dim)
 {
-    Import own = *im;
-    *in = arena_array(im->arena, ValueId, im->nin + 1);
-    for (uint32_t i = 0; i < im->nin; i++)
-        (*in)[i] = im->in[i];
-    own.in = *in;
-    return own;
+    const Ragged *r = ragged_find(s, v);
+    if (!r || r->dim != dim)
+        refuse(im, -1, " of such a size along another dim");
+    if (ragged_mask(s, r->mask)->shuffled)
+        refuse(im, -1, " of such a size, whose places have another order here,");
+    return *r;
 }
 
-/* Operand i, which must be such a value along a dim and in the specification's order. */
-static Ragged ordered(ImportState *s, const Import *im, uint32_t i, int dim)
+static ValueId marked(ImportState *s, ValueId y, Ragged r)
 {
-    const Ragged *r = i < im->nin ? ragged_find(s, im->in[i]) : NULL;
-    if (!r || r->dim != dim)
-        refuse(im, (int)i, " of such a size along another dim");
-    if (ragged_mask(s, r->mask)->shuffled)
-        refuse(im, (int)i, " of such a size, whose places have another order here,");
-    return *r;
+    ragged_mark(s, y, r);
+    return y;
+}
+
+/* A result in which places meet: not in what reckons with their largest number. */
+static void meet(Core *c)
+{
+    const Op op = c->im->op;
+    const bool may = op_is_core(op) || op == OP_ReduceL1 || op == OP_ReduceL2 ||
+                     op == OP_ReduceLogSum || op == OP_ReduceLogSumExp ||
+                     op == OP_ReduceSumSquare || op == OP_Gemm || op == OP_Einsum;
+    if (!may)
+        refuse(c->im, -1, " along such a dim");
+    *c->ended = true;
+}
+
+/* ---- Concat, Slice, Reshape ---- */
+
+/* One mask behind the other; operands of a known size are there. */
+static ValueId joined_masks(const Core *c, int axis)
+{
+    ImportState *s = c->s;
+    Graph *g = s->g;
+    ValueId *mask = arena_array(g->arena, ValueId, c->n.nin);
+    const Extent *all = ragged_known(s, 0);
+    const char *name = "concat";
+    for (uint32_t i = 0; i < c->n.nin; i++) {
+        const Ragged *r = ragged_find(s, c->in[i]);
+        int64_t n = low_shape(g, c->in[i]).d[axis];
+        if (r)
+            ordered(s, c->im, c->in[i], axis);
+        mask[i] = r ? ragged_packed(s, r->mask) : g_full(g, DT_BOOL, &(Shape){1, {n}}, 1);
+        name = r ? arena_printf(g->arena, "%s %u", name, mask[i])
+                 : arena_printf(g->arena, "%s n%lld", name, (long long)n);
+        all = ragged_sum(s, all, 1, r ? ragged_extent(s, r->mask) : ragged_known(s, n), 1);
+    }
+    uint32_t *made = ragged_made(s, "%s", name);
+    if (*made == NONE) {
+        *made = g_concat(g, c->n.nin, mask, 0);
+        ragged_mask(s, *made)->extent = all;
+    }
+    return *made;
+}
+
+ValueId ragged_concat(Core *c, Ragged was)
+{
+    const int axis = (int)c->n.attr.axis;
+    bool along = was.dim == axis;
+    for (uint32_t i = 0; i < c->n.nin; i++)
+        along |= ragged_find(c->s, c->in[i]) && ragged_find(c->s, c->in[i])->dim == axis;
+    ValueId y = along ? ragged_join(c, axis) : NONE;
+    *c->ended |= y != NONE;
+    if (!along || y != NONE)
+        return y;
+    ValueId mask = joined_masks(c, axis);
+    for (uint32_t i = 0; i < c->n.nin; i++)
+        c->in[i] = ragged_in_order(c->s, c->in[i]);
+    return marked(c->s, ragged_node(c), (Ragged){.mask = mask, .dim = axis});
 }
 
 static ValueId slice_of_mask(ImportState *s, ValueId mask, int64_t start, int64_t n)
 {
     ValueId packed = ragged_packed(s, mask);
-    if (start == 0 && n == low_shape(s->g, mask).d[0])
-        return mask;
     uint32_t *made = ragged_made(s, "slice %u %lld %lld", packed, (long long)start, (long long)n);
     if (*made == NONE) {
         *made = g_slice_axis(s->g, packed, 0, start, n);
@@ -46,70 +95,62 @@ static ValueId slice_of_mask(ImportState *s, ValueId mask, int64_t start, int64_
     return *made;
 }
 
-/* ---- Concat, Slice, Expand ---- */
-
-/* One mask behind the other; operands of a known size are there. */
-static ValueId joined_masks(ImportState *s, const Import *im, int axis)
+/* Some of the places; others number them from the largest end. */
+ValueId ragged_part(Core *c, Ragged was)
 {
-    Graph *g = s->g;
-    ValueId *mask = arena_array(im->arena, ValueId, im->nin);
-    const Extent *all = ragged_known(s, 0);
-    const char *name = "concat";
-    for (uint32_t i = 0; i < im->nin; i++) {
-        const Ragged *r = ragged_find(s, im->in[i]);
-        int64_t n = low_shape(g, im->in[i]).d[axis];
-        if (r && ragged_mask(s, r->mask)->shuffled)
-            refuse(im, (int)i, " of such a size, whose places have another order here,");
-        mask[i] = r ? ragged_packed(s, r->mask) : g_full(g, DT_BOOL, &(Shape){1, {n}}, 1);
-        name = r ? arena_printf(im->arena, "%s %u", name, mask[i])
-                 : arena_printf(im->arena, "%s n%lld", name, (long long)n);
-        all = ragged_sum(s, all, 1, r ? ragged_extent(s, r->mask) : ragged_known(s, n), 1);
-    }
-    uint32_t *made = ragged_made(s, "%s", name);
-    if (*made == NONE) {
-        *made = g_concat(g, im->nin, mask, 0);
-        ragged_mask(s, *made)->extent = all;
-    }
-    return *made;
+    const Attr *t = &c->n.attr;
+    const int64_t start = t->start[was.dim], size = t->size[was.dim];
+    if (start == 0 && size == low_shape(c->s->g, was.mask).d[0] && t->step[was.dim] == 1)
+        return NONE;
+    if (c->im->op != OP_Slice || t->step[was.dim] != 1)
+        refuse(c->im, -1, " along such a dim");
+    if (ragged_mask(c->s, was.mask)->shuffled)
+        refuse(c->im, 0, " of places that have another order here");
+    c->in[0] = ragged_in_order(c->s, c->in[0]);
+    was.packed = true;
+    was.mask = slice_of_mask(c->s, was.mask, start, size);
+    return marked(c->s, ragged_node(c), was);
 }
 
-void ragged_concat(ImportState *s, Import *im, Importer *fn)
+/* A dim that is merged with some of those behind it: each place becomes several. */
+static ValueId merged(Core *c, Ragged was, int64_t before)
 {
-    ValueId *in;
-    Import own = with_operands(im, &in);
-    const Ragged *first = NULL;
-    ValueId mask = NONE;
-    bool along = false, all = true, in_place = true;
-    int axis = low_axis(im, im_int(im, "axis", 0), low_shape(im->g, im->in[0]).rank);
-    for (uint32_t i = 0; i < im->nin; i++) {
-        const Ragged *r = ragged_find(s, im->in[i]);
-        if (r && r->dim == COUNT)
-            refuse(im, (int)i, " of such a size and numbers of it");
-        if (r && first && r->dim != first->dim)
-            refuse(im, (int)i, " of such sizes in two dims");
-        first = first ? first : r;
-        along = along || (r && r->dim == axis);
-        mask = r && mask != NONE ? ragged_common(s, mask, r->mask) : r ? r->mask : mask;
-        all = all && r && mask != NONE;
-        in_place = in_place && r && !r->packed && r->mask == first->mask;
+    ImportState *s = c->s;
+    Graph *g = s->g;
+    Shape x = low_shape(g, c->in[0]), y = low_shape(g, c->n.out[0]);
+    int64_t n = x.d[was.dim], inner = 1, prefix = 1;
+    int to = 0;
+    while (to < y.rank && prefix != before)
+        prefix *= y.d[to++];
+    for (int d = was.dim + 1; d < x.rank && to < y.rank && y.d[to] != n * inner; d++)
+        inner *= x.d[d];
+    if (to == y.rank || n == 0 || y.d[to] != n * inner)
+        refuse(c->im, 0, " of such a size, which it merges with another");
+    c->in[0] = ragged_in_order(s, c->in[0]);
+    ValueId packed = ragged_packed(s, was.mask);
+    uint32_t *mask = ragged_made(s, "times %u %lld", packed, (long long)inner);
+    if (*mask == NONE) {
+        ValueId all = g_expand(g, low_unsqueeze(g, packed, 1), &(Shape){2, {n, inner}});
+        *mask = g_reshape(g, all, &(Shape){1, {n * inner}});
+        ragged_comes_first(s, *mask,
+                           ragged_sum(s, ragged_extent(s, was.mask), inner, ragged_known(s, 0), 0),
+                           ragged_mask(s, was.mask)->shuffled);
     }
-    INSIST(first);
-    Ragged was = *first;
-    if (along && ragged_join(s, im, axis))
-        return;
-    if (!along && !all)
-        refuse(im, -1, " of two such sizes along another dim");
-    if (!along && in_place) {                   /* places stay where they are */
-        fn(im);
-        ragged_settle(s, im, 0, was, false);
-        return;
-    }
-    for (uint32_t i = 0; i < im->nin; i++)
-        in[i] = ragged_in_order(s, im->in[i]);
-    fn(&own);
-    was.packed = !along || im->nin == 1;
-    was.mask = !along ? mask : im->nin > 1 ? joined_masks(s, im, axis) : was.mask;
-    ragged_settle(s, im, 0, was, true);
+    was = (Ragged){.mask = *mask, .dim = to, .packed = true, .dirty = was.dirty};
+    return marked(s, ragged_node(c), was);
+}
+
+/* The same elements in other dims: the dim is where as many elements are before it. */
+ValueId ragged_reshape(Core *c, Ragged was)
+{
+    Shape x = low_shape(c->s->g, c->in[0]), y = low_shape(c->s->g, c->n.out[0]);
+    int64_t before = shape_between(&x, 0, was.dim), prefix = 1;
+    for (int d = 0; d < y.rank; prefix *= y.d[d++])
+        if (prefix == before && y.d[d] == x.d[was.dim]) {
+            was.dim = d;
+            return marked(c->s, ragged_node(c), was);
+        }
+    return merged(c, was, before);
 }
 
 /*
@@ -122,11 +163,11 @@ static void slice_to_size(ImportState *s, Import *im)
     Graph *g = im->g;
     const Ragged *end = im->nin > 2 ? ragged_find(s, im->in[2]) : NULL;
     Shape x = low_shape(g, im->in[0]);
-    int64_t *axes = NULL, *starts = NULL, *steps = NULL, n = 0, count = 0, m,
-            begin[MAX_RANK] = {0}, more[MAX_RANK] = {0};
+    int64_t *axes = NULL, *starts = NULL, *steps = NULL, n = 0, count = 0, m, begin[MAX_RANK] = {0},
+            more[MAX_RANK] = {0};
     bool listed = low_ints_either(im, "axes", 3, &axes, &n);
-    if (!end || ragged_find(s, im->in[1]) ||
-        !low_ints_either(im, "starts", 1, &starts, &count) || count != 1 || starts[0] != 0)
+    if (!end || ragged_find(s, im->in[1]) || !low_ints_either(im, "starts", 1, &starts, &count) ||
+        count != 1 || starts[0] != 0)
         refuse(im, -1, " of a value of known size, but from its first place to such a size,");
     if (im_in(im, 4) != NONE) {
         im_const_ints(im, 4, &steps, &m);
@@ -149,162 +190,113 @@ static void slice_to_size(ImportState *s, Import *im)
         y = g_slice_axis(g, y, axis, 0, size);
     else if (more[axis] > 0)
         y = g_pad(g, y, begin, more, PAD_CONSTANT, (double)NAN);
-    im->out[0] = y;
-    ragged_settle(s, im, 0, (Ragged){.mask = mask, .dim = axis, .packed = true}, false);
+    im->out[0] = ragged_settled(s, y, (Ragged){mask, axis, .packed = true, .dirty = true});
 }
 
-/* Of the size's dim all places, or some of the first. */
-void ragged_slice(ImportState *s, Import *im, Importer *fn)
+/* May it be imported as a Slice of all places that there can be? */
+static void check_slice(ImportState *s, const Import *im, const Ragged *was)
 {
-    const Ragged *r = ragged_find(s, im->in[0]);
-    if (r ? r->dim == COUNT : val(im->g, im->in[0])->kind == V_CONST) {
-        ragged_counted(s, im, fn);
-        return;
-    }
-    if (!r) {
-        slice_to_size(s, im);
-        return;
-    }
-    Ragged was = *r;
-    Shape x = low_shape(im->g, im->in[0]);
-    int64_t *axes = NULL, *starts = NULL, *ends = NULL, *steps = NULL, n = 0, count, m,
-            from = 0, to = x.d[was.dim], bound = to;
-    bool listed = low_ints_either(im, "axes", 3, &axes, &n);
+    int rank = low_shape(im->g, im->in[0]).rank;
+    int64_t *axes = NULL, *starts, *ends, *steps = NULL, n = 0, count, m;
+    bool listed = low_ints_either(im, "axes", 3, &axes, &n), stepped = im_in(im, 4) != NONE;
     if (!low_ints_either(im, "starts", 1, &starts, &count) ||
         !low_ints_either(im, "ends", 2, &ends, &m))
         refuse(im, 1, " from or to places of the data");
-    bool stepped = im_in(im, 4) != NONE;
     if (stepped)
         im_const_ints(im, 4, &steps, &m);
     for (int64_t i = 0; i < count; i++) {
-        if ((listed ? low_axis(im, axes[i], x.rank) : (int)i) != was.dim)
+        if ((listed ? low_axis(im, axes[i], rank) : (int)i) != was->dim)
             continue;
         const Extent *end = im->nin > 2 ? ragged_element(s, im->in[2], i) : NULL;
         bool computed = im->nin > 2 && ragged_find(s, im->in[2]) && !ragged_is_known(end),
-             whole = computed && ragged_same_extent(end, ragged_extent(s, was.mask));
+             whole = computed && ragged_same_extent(end, ragged_extent(s, was->mask));
         if (im->nin > 1 && ragged_find(s, im->in[1]) &&
             !ragged_is_known(ragged_element(s, im->in[1], i)))
             refuse(im, 1, " from such a size");
         if (starts[i] < 0 || (stepped && steps[i] != 1) || (computed ? !whole : ends[i] < 0))
             refuse(im, 1, " along such a dim, counted from its end,");
-        from = low_min(starts[i], bound);
-        to = computed ? bound : low_max(from, low_min(ends[i], bound));
     }
-    if (to - from < bound && ragged_mask(s, was.mask)->shuffled)
-        refuse(im, 0, " of places that have another order here");
-    ValueId *in;
-    Import own = with_operands(im, &in);
-    in[0] = ragged_in_order(s, im->in[0]);
-    was.packed = true;
-    was.mask = slice_of_mask(s, was.mask, from, to - from);
-    fn(&own);
-    ragged_settle(s, im, 0, was, true);
 }
 
-/* A value of known size, repeated. */
-void ragged_expand(ImportState *s, Import *im, Importer *fn)
+/* Of the size's dim all places, or some of the first. */
+bool ragged_slice(ImportState *s, Import *im, Importer *fn)
 {
-    Graph *g = im->g;
-    const Ragged *r = ragged_find(s, im->in[1]);
-    INSIST(r);
-    Shape x = low_shape(g, im->in[0]), to = low_shape(g, im->in[1]);
-    fn(im);
-    Shape y = low_shape(g, im->out[0]);
-    int dim = -1, more = y.rank - x.rank, before = y.rank - (int)to.d[0];
-    ValueId mask = NONE;
-    for (int d = before; d < y.rank; d++) {
-        const Extent *e = ragged_element(s, im->in[1], d - before);
-        if (ragged_is_known(e))
-            continue;
-        if (dim >= 0)
-            refuse(im, 1, " to such a size in two dims");
-        if (d >= more && x.d[d - more] != 1)
-            refuse(im, 1, " to such a size of what has another");
-        dim = d;
-        mask = ragged_of_extent(s, e, im->in[1], d - before, y.d[d]);
+    (void)fn;
+    const Ragged *r = ragged_find(s, im->in[0]);
+    bool counts = r ? r->dim == COUNT : val(im->g, im->in[0])->kind == V_CONST;
+    for (uint32_t i = 1; i < im->nin && counts; i++)
+        if (ragged_find(s, im->in[i]))
+            refuse(im, (int)i, " from or to places of the data");
+    if (!r && !counts) {
+        slice_to_size(s, im);
+        return true;
     }
-    if (dim < 0)
-        return;
-    if (mask == NONE)
-        refuse(im, 1, " to a size computed of such a one");
-    ragged_settle(s, im, 0, (Ragged){.mask = mask, .dim = dim, .packed = true}, false);
+    if (!counts)
+        check_slice(s, im, r);
+    return false;
 }
 
 /* ---- places of such a value ---- */
 
-void ragged_pick(ImportState *s, Import *im, Importer *fn, int axis)
+/* Rows by indices into the operand's own places: one less than 0 counts from the last there is. */
+ValueId ragged_gather(Core *c, Ragged was)
 {
-    Graph *g = im->g;
-    Ragged data = ordered(s, im, 0, axis);
-    const Ragged *index = ragged_find(s, im->in[1]);
-    if (!index || index->dim == COUNT)
-        refuse(im, 1, " of known places");
-    Ragged was = *index;
-    ValueId *in, i = im->in[1], negative = g_binary(g, OP_Less, i, g_like(g, i, 0));
-    Import own = with_operands(im, &in);
-    ValueId count = g_cast(g, ragged_count(s, data.mask), low_dtype(g, i));
-    in[0] = ragged_in_order(s, im->in[0]);
-    in[1] = g_where(g, negative, g_add(g, i, count), i);
-    fn(&own);
-    was.dim += axis;
-    ragged_settle(s, im, 0, was, false);
-}
-
-void ragged_gather_nd(ImportState *s, Import *im, Importer *fn)
-{
-    Graph *g = im->g;
-    const Ragged *index = ragged_find(s, im->in[1]), *data = ragged_find(s, im->in[0]);
-    Shape at = low_shape(g, im->in[1]);
-    if (!index || index->dim == COUNT || index->dim == at.rank - 1 || im_int(im, "batch_dims", 0))
-        refuse(im, 1, " of such a value along such a dim");
-    Ragged was = *index;
-    ValueId *in, i = im->in[1];
-    Import own = with_operands(im, &in);
-    if (data) {                                         /* from the end: of those there are */
-        ValueId column = g_iota(g, DT_I64, at.rank, at.rank - 1, at.d[at.rank - 1]),
-                first = g_binary(g, OP_Equal, column, g_scalar(g, DT_I64, 0)),
-                negative = g_binary(g, OP_And, g_binary(g, OP_Less, i, g_like(g, i, 0)), first);
-        Ragged r = ordered(s, im, 0, 0);
-        in[0] = ragged_in_order(s, im->in[0]);
-        in[1] = g_where(g, negative, g_add(g, i, g_cast(g, ragged_count(s, r.mask), DT_I64)), i);
+    ImportState *s = c->s;
+    Graph *g = s->g;
+    const bool nd = c->n.op == OP_GatherND;
+    const int axis = nd ? 0 : (int)c->n.attr.axis, last = low_shape(g, c->in[1]).rank - 1;
+    const Ragged *data = ragged_find(s, c->in[0]), *index = ragged_find(s, c->in[1]);
+    if (!data || data->dim != axis || (nd && c->n.attr.batch_dims))
+        return NONE;
+    if (!index || (nd && index->dim == last))
+        refuse(c->im, 1, " of known places");
+    const ValueId mask = ordered(s, c->im, c->in[0], axis).mask, i = c->in[1];
+    ValueId negative = g_binary(g, OP_Less, i, g_like(g, i, 0));
+    if (nd) {
+        ValueId column = g_iota(g, DT_I64, last + 1, last, low_shape(g, i).d[last]);
+        negative =
+            g_binary(g, OP_And, negative, g_binary(g, OP_Equal, column, g_scalar(g, DT_I64, 0)));
     }
-    fn(&own);
-    ragged_settle(s, im, 0, was, false);
+    was = *index;
+    was.dim += axis;
+    was.dirty = true;
+    c->in[0] = ragged_in_order(s, c->in[0]);
+    c->in[1] =
+        g_where(g, negative, g_add(g, i, g_cast(g, ragged_count(s, mask), low_dtype(g, i))), i);
+    return marked(s, ragged_node(c), was);
 }
 
 /* What of a known number and the size is less: the first that many. */
-void ragged_topk(ImportState *s, Import *im, Importer *fn)
+bool ragged_topk(ImportState *s, Import *im, Importer *fn)
 {
     Graph *g = im->g;
     const Ragged *r = ragged_find(s, im->in[0]),
                  *k = im->nin > 1 ? ragged_find(s, im->in[1]) : NULL;
     int axis = low_axis(im, im_int(im, "axis", -1), low_shape(g, im->in[0]).rank);
-    if (r && r->dim != axis && !k) {
-        Ragged was = *r;
-        fn(im);
-        for (uint32_t i = 0; i < im->nout; i++)
-            ragged_settle(s, im, i, was, false);
-        return;
-    }
-    if (!k || k->dim != COUNT || (r && !dtype_is_float(low_dtype(g, im->in[0]))))
+    if (!k)
+        return false;
+    if (k->dim != COUNT || (r && !dtype_is_float(low_dtype(g, im->in[0]))))
         refuse(im, 1, " of such a value, which may have fewer places");
-    ValueId *in;
-    Import own = with_operands(im, &in);
+    if (!k->grows)
+        refuse(im, 1, " of a number that may be larger where fewer places are there");
+    const Extent *e = ragged_element(s, im->in[1], 0);
+    ValueId in[2] = {im->in[0], im->in[1]};
+    Import own = *im;
+    own.in = in;
     if (r) {
-        Ragged was = ordered(s, im, 0, axis);
+        Ragged was = ordered(s, im, im->in[0], axis);
         double last = im_int(im, "largest", 1) ? -(double)INFINITY : (double)INFINITY;
         in[0] = ragged_only_there(s, &was, ragged_in_order(s, im->in[0]), last);
     }
     fn(&own);
     int64_t most = low_shape(g, im->out[0]).d[axis];
-    if (!k->grows)
-        refuse(im, 1, " of a number that may be larger where fewer places are there");
-    const Extent *e = ragged_element(s, im->in[1], 0);
     ValueId mask = ragged_of_extent(s, e, im->in[1], 0, most);
     if (mask == NONE || ragged_mask(s, mask)->shuffled)
         mask = ragged_first(s, ragged_actual(s, im->in[1]), most);
     for (uint32_t i = 0; i < im->nout; i++)
-        ragged_settle(s, im, i, (Ragged){.mask = mask, .dim = axis, .packed = true}, false);
+        im->out[i] =
+            ragged_settled(s, im->out[i], (Ragged){mask, axis, .packed = true, .dirty = true});
+    return true;
 }
 
 /* ---- all places together ---- */
@@ -312,98 +304,104 @@ void ragged_topk(ImportState *s, Import *im, Importer *fn)
 /* What a place that is not there is to an operation. */
 static double neutral(Op op)
 {
-    bool most = op == OP_ReduceMax || op == OP_ReduceLogSumExp || op == OP_ArgMax,
+    bool most = op == OP_ReduceMax || op == OP_ArgMax,
          least = op == OP_ReduceMin || op == OP_ArgMin;
     return most ? -(double)INFINITY : least ? (double)INFINITY : op == OP_ReduceProd ? 1 : 0;
 }
 
-static bool picks_one(Op op) { return op == OP_ArgMax || op == OP_ArgMin; }
-
-/* Its axes, as a mask of bits. */
-static unsigned axes_of(const Import *im, int rank)
+ValueId ragged_reduce(Core *c, Ragged was)
 {
-    int64_t *axes = NULL, n = 0;
-    unsigned bits = 0;
-    if (picks_one(im->op))
-        return 1u << low_axis(im, im_int(im, "axis", 0), rank);
-    if (!low_ints_either(im, "axes", 1, &axes, &n) || n == 0)
-        return im_int(im, "noop_with_empty_axes", 0) ? 0 : (1u << rank) - 1;
-    for (int64_t i = 0; i < n; i++)
-        bits |= 1u << low_axis(im, axes[i], rank);
-    return bits;
+    Graph *g = c->s->g;
+    const Op op = c->n.op;
+    const bool one = op == OP_ArgMax || op == OP_ArgMin;
+    bool along = one && c->n.attr.axis == was.dim;
+    for (int i = 0; i < c->n.attr.n && !one; i++)
+        along |= c->n.attr.axes[i] == was.dim;
+    if (!along)
+        return NONE;
+    meet(c);
+    if (one)
+        ordered(c->s, c->im, c->in[0], was.dim);
+    const Dtype t = low_dtype(g, c->in[0]);
+    if (isinf(neutral(op)) && !dtype_is_float(t))
+        refuse(c->im, 0, " along such a dim");
+    c->in[0] = ragged_only_there(c->s, &was, ragged_in_order(c->s, c->in[0]), neutral(op));
+    if (op != OP_ReduceMean && c->im->op != OP_ReduceMean)
+        return ragged_node(c);
+    ValueId sum = graph_node(g, OP_ReduceSum, 1, c->in, c->n.attr),
+            count = g_cast(g, g_reshape(g, ragged_count(c->s, was.mask), &(Shape){0}), t);
+    const Shape x = low_shape(g, c->in[0]), y = low_shape(g, sum);
+    const double all = (double)(shape_elements(&x) / shape_elements(&y));
+    sum = g_div(g, sum, low_scale(g, count, all / (double)x.d[was.dim]));
+    return op == OP_ReduceMean ? sum : low_scale(g, sum, all); /* by which its importer divides */
 }
 
-void ragged_reduce(ImportState *s, Import *im, Importer *fn)
+ValueId ragged_softmax(Core *c, Ragged was)
 {
-    Graph *g = im->g;
-    const Ragged *r = ragged_find(s, im->in[0]);
-    if (!r)
-        refuse(im, 1, " along such axes");
-    Ragged was = *r;
-    double none = neutral(im->op);
-    unsigned axes = axes_of(im, low_shape(g, im->in[0]).rank);
-    ValueId *in;
-    Import own = with_operands(im, &in);
-    if (!(axes >> was.dim & 1)) {
-        fn(im);
-        if (!im_int(im, "keepdims", 1))
-            was.dim -= __builtin_popcount(axes & ((1u << was.dim) - 1));
-        ragged_settle(s, im, 0, was, false);
-        return;
+    if (c->n.attr.axis != was.dim)
+        return NONE;
+    meet(c);
+    c->in[0] = ragged_only_there(c->s, &was, ragged_in_order(c->s, c->in[0]), -(double)INFINITY);
+    was.packed = was.dirty = true;
+    return marked(c->s, ragged_node(c), was);
+}
+
+/* ---- products ---- */
+
+/* x w of the rows of x that are there, [1 .., n, k] by [k, m]. */
+static ValueId packed_product(const Core *c, ValueId mask)
+{
+    Graph *g = c->s->g;
+    Shape s = low_shape(g, c->in[0]), two = {2, {s.d[s.rank - 2], s.d[s.rank - 1]}};
+    ValueId in[3] = {g_reshape(g, c->in[0], &two), c->in[1], mask};
+    ValueId y = graph_node(g, OP_PackedMatMul, 3, in, (Attr){.axis = 0, .to = c->n.attr.to});
+    s.d[s.rank - 1] = low_shape(g, y).d[1];
+    return g_reshape(g, y, &s);
+}
+
+/* x where it is there, zeros behind */
+static ValueId or_zero(const Core *c, uint32_t i)
+{
+    const Ragged r = *ragged_find(c->s, c->in[i]);
+    ValueId x = ragged_in_order(c->s, c->in[i]);
+    return r.packed && r.dirty ? ragged_only_there(c->s, &r, x, 0) : x;
+}
+
+/* Of two of one such size, summed over that; or of rows of the left operand. */
+ValueId ragged_matmul(Core *c, Ragged was)
+{
+    Graph *g = c->s->g;
+    const Ragged *x = ragged_find(c->s, c->in[0]), *w = ragged_find(c->s, c->in[1]);
+    const Shape p = low_shape(g, c->in[0]), q = low_shape(g, c->in[1]);
+    const Dtype t = low_dtype(g, c->in[0]);
+    if (x && w && x->dim == p.rank - 1 && w->dim == q.rank - 2 && dtype_is_float(t) &&
+        ragged_common(c->s, x->mask, w->mask) != NONE) {
+        meet(c);
+        c->in[0] = or_zero(c, 0), c->in[1] = or_zero(c, 1);
+        return ragged_node(c);
     }
-    if (picks_one(im->op))
-        was = ordered(s, im, 0, was.dim);
-    Dtype t = low_dtype(g, im->in[0]);
-    if (isinf(none) && !dtype_is_float(t))
-        refuse(im, 0, " along such a dim");
-    in[0] = ragged_only_there(s, &was, ragged_in_order(s, im->in[0]), none);
-    bool mean = im->op == OP_ReduceMean;
-    own.op = mean ? OP_ReduceSum : im->op;
-    fn(&own);
-    if (!mean)
-        return;
-    double others = 1;
-    Shape x = low_shape(g, in[0]);
-    for (int d = 0; d < x.rank; d++)
-        others *= (axes >> d & 1) && d != was.dim ? (double)x.d[d] : 1;
-    ValueId count = g_cast(g, g_reshape(g, ragged_count(s, was.mask), &(Shape){0}), t);
-    im->out[0] = g_div(g, im->out[0], low_scale(g, count, others));
+    if (!x || w || !x->packed || q.rank != 2 || !dtype_is_float(t) || t != low_dtype(g, c->in[1]) ||
+        x->dim != p.rank - 2 || shape_elements(&p) != p.d[p.rank - 2] * p.d[p.rank - 1])
+        return NONE;
+    was.dirty = false;
+    return marked(c->s, packed_product(c, was.mask), was);
 }
 
 /* ---- boxes ---- */
 
 /* Boxes that are not there have no score. */
-void ragged_suppress(ImportState *s, Import *im, Importer *fn)
+bool ragged_suppress(ImportState *s, Import *im, Importer *fn)
 {
-    Ragged boxes = ordered(s, im, 0, 1), score = ordered(s, im, 1, 2);
-    ValueId *in;
-    Import own = with_operands(im, &in);
+    Ragged boxes = ordered(s, im, im->in[0], 1), score = ordered(s, im, im->in[1], 2);
+    ValueId *in = arena_array(im->arena, ValueId, im->nin + 1);
+    Import own = *im;
+    for (uint32_t i = 0; i < im->nin; i++)
+        in[i] = im->in[i];
     if (ragged_common(s, boxes.mask, score.mask) == NONE)
         refuse(im, 1, " of two such sizes");
     in[0] = ragged_in_order(s, im->in[0]);
     in[1] = ragged_only_there(s, &score, ragged_in_order(s, im->in[1]), -(double)INFINITY);
+    own.in = in;
     fn(&own);
-    im->sized = own.sized;
-    ragged_settle_sized(s, im, 0);
-}
-
-/* Regions of known images. */
-void ragged_regions(ImportState *s, Import *im, Importer *fn)
-{
-    const Ragged *rois = ragged_find(s, im->in[1]);
-    ValueId *in;
-    Import own = with_operands(im, &in);
-    if (ragged_find(s, im->in[0]) || !rois || rois->dim != 0)
-        refuse(im, 0, " of such a value");
-    Ragged was = *rois;
-    was.packed = true;
-    for (uint32_t i = 1; i < im->nin; i++) {
-        const Ragged *r = ragged_find(s, im->in[i]);
-        was.mask = r && r->dim == 0 ? ragged_common(s, was.mask, r->mask) : NONE;
-        if (was.mask == NONE)
-            refuse(im, (int)i, " of two such sizes");
-        in[i] = ragged_in_order(s, im->in[i]);
-    }
-    fn(&own);
-    ragged_settle(s, im, 0, was, false);
+    return true;
 }

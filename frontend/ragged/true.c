@@ -77,7 +77,7 @@ static ValueId true_places(ImportState *st, const Import *im, ValueId v, int *fi
     return mask;
 }
 
-void ragged_non_zero(ImportState *st, Import *im, Importer *fn)
+bool ragged_non_zero(ImportState *st, Import *im, Importer *fn)
 {
     (void)fn;
     Graph *g = im->g;
@@ -100,6 +100,7 @@ void ragged_non_zero(ImportState *st, Import *im, Importer *fn)
     }
     im->out[0] = low_const(g, DT_I64, (Shape){2, {s.rank, n}}, at);
     ragged_mark(st, im->out[0], (Ragged){.mask = mask, .dim = 1});
+    return true;
 }
 
 /* ---- how many ---- */

@@ -4,16 +4,16 @@
  *
  * A number that was computed of such a size is a constant, that of the largest size, since shapes
  * are made of it.  Where the size itself is asked for, it is the sum that it is (extent.c), or the
- * same nodes are imported once more for what it is in this run.
+ * same nodes are made once more of what it is in this run.
  */
 #include "ragged.h"
 
 #include <math.h>
+#include <string.h>
 
 
 typedef struct Counted {
-    Import im;
-    Importer *fn;
+    Core made;
     uint32_t out;
     ValueId actual; /* NONE: not asked for yet */
 } Counted;
@@ -70,7 +70,9 @@ ValueId ragged_fitted(ImportState *s, const Import *im, int input, int dim, Valu
     ValueId count = g_reshape(g, ragged_count(s, mask), &(Shape){0}),
             is = g_binary(g, OP_Equal, count, g_scalar(g, DT_I64, (double)n));
     x = g_where(g, is, x, g_like(g, x, (double)NAN));
-    return more[dim] > 0 ? g_pad(g, x, begin, more, PAD_CONSTANT, 0) : x;
+    x = more[dim] > 0 ? g_pad(g, x, begin, more, PAD_CONSTANT, 0) : x;
+    ragged_mark(s, x, (Ragged){.mask = mask, .dim = dim, .packed = true});
+    return x;
 }
 
 ValueId ragged_count(ImportState *s, ValueId mask)
@@ -94,7 +96,17 @@ ValueId ragged_first(ImportState *s, ValueId count, int64_t n)
     return *mask;
 }
 
-/* ---- results ---- */
+/* ---- nodes and results ---- */
+
+ValueId ragged_node(const Core *c)
+{
+    const Node *n = &c->n;
+    if (!memcmp(c->in, n->in, n->nin * sizeof *n->in))
+        return n->out[0];
+    if (n->op == OP_Gather)
+        return low_gather(c->im, c->in[0], c->in[1], &n->attr);
+    return graph_node(c->s->g, n->op, n->nin, c->in, n->attr);
+}
 
 _Noreturn void ragged_refuse(const Import *im, int input, const char *why)
 {
@@ -103,27 +115,21 @@ _Noreturn void ragged_refuse(const Import *im, int input, const char *why)
     low_fatal(im, input, "%s%s", im->op_type, why);
 }
 
-void ragged_settle(ImportState *s, Import *im, uint32_t out, Ragged r, bool kept)
+ValueId ragged_settled(ImportState *s, ValueId v, Ragged r)
 {
-    Graph *g = im->g;
-    ValueId v = im->out[out];
     if (v == NONE)
-        return;
-    if (val(g, v)->kind != V_CONST && !r.packed) {
+        return NONE;
+    const bool constant = val(s->g, v)->kind == V_CONST;
+    if (!constant && !r.packed)
         v = ragged_pack(s, OP_Pack, v, r.mask, r.dim);
-        r.packed = true;
-    } else if (r.packed && !kept && dtype_is_float(low_dtype(g, v))) {
+    else if (r.packed && r.dirty && dtype_is_float(low_dtype(s->g, v)))
         v = ragged_only_there(s, &r, v, 0);
-    }
-    im->out[out] = v;
+    else if (ragged_find(s, v))
+        return v;
+    r.packed |= !constant;
+    r.dirty = false;
     ragged_mark(s, v, r);
-}
-
-void ragged_settle_sized(ImportState *s, Import *im, uint32_t out)
-{
-    Sized z = im->sized ? im->sized[out] : (Sized){.mask = NONE};
-    if (z.mask != NONE)
-        ragged_settle(s, im, out, (Ragged){.mask = z.mask, .dim = z.dim, .packed = z.packed}, true);
+    return v;
 }
 
 ValueId ragged_passed(ImportState *s, ValueId v, ValueId y, bool kept)
@@ -132,8 +138,9 @@ ValueId ragged_passed(ImportState *s, ValueId v, ValueId y, bool kept)
     if (!r || y == v || ragged_find(s, y))
         return y;
     Ragged was = *r;
-    if (!kept && was.packed)
-        y = ragged_only_there(s, &was, y, 0);
+    was.dirty = !kept;
+    if (was.dim != COUNT)
+        return ragged_settled(s, y, was);
     ragged_mark(s, y, was);
     return y;
 }
@@ -161,23 +168,43 @@ ValueId ragged_of_trips(ImportState *s, ValueId x, const Ids *there, int dim)
     return packed;
 }
 
+void ragged_set_picked(Import *im, uint32_t out, ValueId x, ValueId there, int dim, bool packed)
+{
+    int64_t *is, n, count = 0;
+    if (out >= im->nout) /* the node does not name it */
+        return;
+    if (!g_const_ints(im->g, there, im->arena, &is, &n)) {
+        const Ragged r = {.mask = there, .dim = dim, .packed = packed};
+        im->out[out] = ragged_settled(im->state, x, r);
+        return;
+    }
+    int64_t *at = arena_array(im->arena, int64_t, n + 1);
+    for (int64_t i = 0; i < n; i++)
+        if (is[i])
+            at[count] = packed ? count : i, count++;
+    im->out[out] = low_take(im->g, x, dim, count, at);
+}
+
 /* ---- counts ---- */
 
-void ragged_mark_count(ImportState *s, const Import *im, Importer *fn, uint32_t out, Ragged r)
+void ragged_mark_count(ImportState *s, ValueId v, const Core *c, uint32_t out,
+                       const Extent **number, bool grows)
 {
-    Counted *c = arena_new_of(s->g->arena, Counted);
-    Shape shape = low_shape(s->g, im->out[out]);
+    Counted *made = arena_new_of(s->g->arena, Counted);
+    Shape shape = low_shape(s->g, v);
     bool known = true;
-    for (int64_t i = 0; i < shape_elements(&shape); i++)
-        known = known && ragged_is_known(r.number[i]);
-    for (uint32_t i = 0; i < im->nin; i++)
-        known = known || im->in[i] == im->out[out];
+    for (int64_t i = 0; i < shape_elements(&shape); i++) {
+        INSIST(c || number[i]);
+        known = known && ragged_is_known(number[i]);
+    }
+    for (uint32_t i = 0; c && i < c->n.nin; i++)
+        known = known || c->in[i] == v;
     if (known)                                          /* nothing to compute */
         return;
-    *c = (Counted){*im, fn, out, NONE};
-    r.dim = COUNT;
-    r.made = c;
-    ragged_mark(s, im->out[out], r);
+    *made = (Counted){.out = out, .actual = NONE};
+    if (c)
+        made->made = *c;
+    ragged_mark(s, v, (Ragged){.dim = COUNT, .grows = grows, .number = number, .made = made});
 }
 
 ValueId ragged_computed(ImportState *s, ValueId v, const Extent **number, int n)
@@ -237,16 +264,12 @@ ValueId ragged_actual(ImportState *s, ValueId v)
         c->actual = actual_numbers(s, v, r->number);
     if (c->actual != NONE)
         return c->actual;
-    Import own = c->im;
-    ValueId *in = arena_array(s->g->arena, ValueId, own.nin + 1),
-            *out = arena_array(s->g->arena, ValueId, own.nout + 1);
-    for (uint32_t i = 0; i < own.nin; i++)
-        in[i] = ragged_actual(s, own.in[i]);
-    for (uint32_t i = 0; i < own.nout; i++)
-        out[i] = NONE;
-    own.in = in, own.out = out, own.sized = NULL;
-    c->fn(&own);
-    return c->actual = out[c->out];
+    const Core *own = &c->made;
+    ValueId *in = arena_array(s->g->arena, ValueId, own->n.nin + 1);
+    for (uint32_t i = 0; i < own->n.nin; i++)
+        in[i] = ragged_actual(s, own->in[i]);
+    ValueId y = graph_node(s->g, own->n.op, own->n.nin, in, own->n.attr);
+    return c->actual = graph_out(s->g, y, c->out);
 }
 
 ValueId ragged_actual_at(ImportState *s, ValueId v, int64_t i)

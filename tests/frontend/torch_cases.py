@@ -115,6 +115,13 @@ class Rows(torch.nn.Module):                            # how many, their mean a
         rows = x[x[:, 0] > 0]; y = torch.tanh(rows)
         return y.mean(0), y.amax(0), y.sum(), (y * y).amin(), y[:, 1].softmax(0) @ y, rows.shape[0] * x.sum(0), y.argmax(0)
 
+class Alone(torch.nn.Module):                           # what each row makes of itself: a convolution, a recurrence, products, windows, an attention, running sums
+    def __init__(self): super().__init__(); self.conv = torch.nn.Conv1d(1, 2, 3, padding=1); self.cells = torch.nn.LSTM(1, 4, batch_first=True)
+    def forward(self, x):
+        rows = x[x[:, 0] > 0]; y = torch.einsum("nd,ne->nde", self.conv(rows[:, None]).sum(1), self.cells(rows[:, :, None])[0][:, -1])
+        y = torch.nn.functional.max_pool1d(y, 2); y = torch.nn.functional.scaled_dot_product_attention(y, y, y).flatten(1).cumsum(1)
+        return y, torch.triu(y.view(-1, 4, 2)).sum(0), y.repeat(1, 2).logsumexp(0)
+
 @torch.jit.script
 def powers(x: torch.Tensor, rows: torch.Tensor):
     y = x.sum(0)
@@ -248,3 +255,4 @@ x = wave(2, 3, phase=.8).detach()
 for name, n in (("few", [1, 2]), ("none", [0, -3]), ("most", [2, 9])):
     exported("down_" + name, Down(), {"x": x, "n": torch.tensor(n)}, ["y"], "loop_"); exported("listed_" + name, Listed(), {"x": x, "n": torch.tensor(n)}, ["out", "few", "last"], "loop_")
 exported("falling", Falling(), {"x": x}, ["y"], "loop_")
+exported("alone", Alone(), {"x": wave(7, 4, phase=.4).detach()}, ["y", "upper", "all"])
