@@ -73,6 +73,13 @@ case_data() {
     done
 }
 
+# array FILE TYPE SHAPE NUMBER [ARGUMENT...]: a .npy file (TYPE i8 or f4, SHAPE as 4,7) of numbers, each Perl's of its place $_, from 0 on
+array() {
+    perl -e '($file, $type, $shape, $number, @ARGV) = @ARGV; @d = split /,/, $shape; $n = 1; $n *= $_ for @d; open F, ">:raw", $file or die; @x = eval "map { $number } 0 .. \$n - 1";
+        printf F "\x93NUMPY\x01\x00v\x00%-117s\n%s", "{\x27descr\x27: \x27<$type\x27, \x27fortran_order\x27: False, \x27shape\x27: (" . join(", ", @d) . (@d == 1 && ",") . "), }",
+            pack $type eq "f4" ? "f<*" : "q<*", @x' "$@"
+}
+
 # ok NAME COMMAND...: passes when the command does; its output is shown only when it fails.
 ok() {
     local name=$1 output; shift

@@ -6,13 +6,10 @@
 cd "$top/models/special/lengths" || exit 1
 split=(--bind batch=2 --loss cross_entropy)
 
-# numbers LENGTH SEED: 4 rows of tokens
-numbers() {
-    perl -e '$h = "{\"descr\": \"<i8\", \"fortran_order\": False, \"shape\": (4, $ARGV[0]), }"; $h =~ tr/"/\x27/; $h .= " " x (117 - length $h) . "\n";
-        print "\x93NUMPY\x01\x00", pack("v", length $h), $h, pack("q<*", map { ($_ * 37 + $ARGV[1]) % 19 } 1 .. 4 * $ARGV[0])' "$1" "$2"
-}
+# numbers FILE LENGTH SEED: 4 rows of tokens
+numbers() { array "$1" i8 "4,$2" '(($_ + 1) * 37 + $ARGV[0]) % 19' "$3"; }
 # whole FILE N...: whole numbers; offsets FILE: where the rows of lengths.npy begin, and the last one ends
-whole() { perl -e 'open F, ">:raw", shift; printf F "\x93NUMPY\x01\x00v\x00%-117s\n%s", "{\x27descr\x27: \x27<i8\x27, \x27fortran_order\x27: False, \x27shape\x27: (" . @ARGV . ",), }", pack "q<*", @ARGV' "$@"; }
+whole() { array "$1" i8 $(($# - 1)) '$ARGV[$_]' "${@:2}"; }
 offsets() { whole "$1" $(perl -e 'open F, "<:raw", "lengths.npy"; local $/; print 0; print " ", $at += $_ for unpack "x128 q<*", <F>'); }
 # run OUT TO ARGUMENT...: two steps
 run() {
@@ -29,11 +26,11 @@ equal() {
 refused() { local text=$1; shift; "$@" >"$work/said" 2>&1 && return 1; grep -qF -- "$text" "$work/said" || { cat "$work/said"; return 1; }; }
 
 ok "any length up to 48" split_model model.onnx "$work/any" h.1:begin "${split[@]}" --bind seq=1..48
-numbers 24 5 >"$work/x24.npy"
-numbers 24 11 >"$work/y24.npy"
+numbers "$work/x24.npy" 24 5
+numbers "$work/y24.npy" 24 11
 for n in 1 48; do
-    numbers $n 5 >"$work/x$n.npy"
-    numbers $n 11 >"$work/y$n.npy"
+    numbers "$work/x$n.npy" $n 5
+    numbers "$work/y$n.npy" $n 11
     ok "a length of $n" run any any$n --data x="$work/x$n.npy" --data target="$work/y$n.npy"
     ok "the model bound to it" split_model model.onnx "$work/bound" h.1:begin "${split[@]}" --bind seq=$n
     ok "trains" run bound bound$n --data x="$work/x$n.npy" --data target="$work/y$n.npy"
@@ -270,7 +267,7 @@ rm "$work/any/pipeline"
 ok "of a rank" make_pipeline "$work/any" DETECTED="$build/tests/first/build/detected.mk" LDFLAGS="$pipeline_ldflags -Wl,--wrap=links_start $work/other.o"
 ok "is named with both" refused "microbatch 2: rank 1 has 2 of 'seq', rank 0 has 1 of 'seq': all ranks are to see the same lengths" run any no "${data[@]}" --lengths seq=lengths.npy --batch 4 --microbatches 4
 ok "bounds" refused "1 is less than 48" "$ppsplit" model.onnx "${split[@]}" --bind seq=48..1 -o "$work/no"
-numbers 49 1 >"$work/x49.npy"
+numbers "$work/x49.npy" 49 1
 ok "more places than it takes" refused "it has 49 places of 'seq', this program takes 1 to 48" "$work/any/pipeline" infer --data x="$work/x49.npy"
 ok "inputs of two lengths" refused "it has 1 places of 'seq', the files before it 24" run any no --data x="$work/x24.npy" --data target="$work/y1.npy"
 ok "a length that no row has" refused "row 1 has length 48, and may have 1 to 24" "$work/any/pipeline" infer --data x="$work/x24.npy" --data x="$work/y24.npy" --lengths seq=lengths.npy

@@ -23,12 +23,9 @@ equal() {
     cmp "$work/any.npy" "$work/bound.npy" && [ "$(steps any)" = "$(steps bound)" ] || return
     for f in "$work"/bound/*.safetensors; do cmp "$work/any/${f##*/}" "$f" || return; done
 }
-# array FILE TYPE SHAPE MODULUS: numbers that repeat only after 37
-array() {
-    perl -e '($type, $shape, $mod) = @ARGV; $n = 1; $n *= $_ for split /,/, $shape; $h = "{\"descr\": \"<$type\", \"fortran_order\": False, \"shape\": ($shape,), }"; $h =~ tr/"/\x27/;
-        $h .= " " x (117 - length $h) . "\n"; print "\x93NUMPY\x01\x00", pack("v", length $h), $h, $type eq "i8" ? pack("q<*", map { ($_ * 37 + 5) % $mod } 1 .. $n)
-            : pack("f<*", map { ($_ * 29 % 64) / 64 - 0.3 } 1 .. $n)' "$2" "$3" "${4:-1}" >"$work/$1.npy"
-}
+# tokens FILE SHAPE MODULUS, images FILE SHAPE: numbers that repeat only after as many as their modulus
+tokens() { array "$work/$1.npy" i8 "$2" '(($_ + 1) * 37 + 5) % $ARGV[0]' "$3"; }
+images() { array "$work/$1.npy" f4 "$2" '(($_ + 1) * 29 % 64) / 64 - 0.3'; }
 # at NAME LENGTHS: the model bound to them, trained as the program of any length is
 at() {
     local bind=() n
@@ -43,10 +40,10 @@ at() {
 logits=logits
 model=(pair.onnx --loss cross_entropy --bind batch=2 --split e:end)
 ok "an encoder and a decoder of any length" program programs_any "${model[@]}" --bind enc=1..20 --bind dec=1..12
-array x i8 2,7 19
-array mask f4 2,7
-array y i8 2,12 19
-array target i8 2,12 19
+tokens x 2,7 19
+images mask 2,7
+tokens y 2,12 19
+tokens target 2,12 19
 data=(--data x="$work/x.npy" --data mask="$work/mask.npy" --data y="$work/y.npy" --data target="$work/target.npy")
 at pair "enc=7 dec=12"
 is "in products of as many rows and columns, however far rows are apart" "$(cut -d' ' -f1-4 "$work/any.products" | sort)" "$(cut -d' ' -f1-4 "$work/bound.products" | sort)"
@@ -58,8 +55,8 @@ ok "PyTorch's gradients" "$compare" grads "$work/mixed" pair.safetensors
 model=(distant.onnx --loss cross_entropy --bind batch=2)
 ok "products of rows of any length" program programs_any "${model[@]}" --bind seq=1..300
 for n in 1 300; do
-    array x i8 "2,$n" 19
-    array y i8 "2,$n" 19
+    tokens x "2,$n" 19
+    tokens y "2,$n" 19
     data=(--data x="$work/x.npy" --data target="$work/y.npy")
     at rows seq=$n
     is "rows of $n: apart by no multiple of 16 bytes" "$(awk '{ for (i = 5; i <= 7; i++) if ($i % ($i > 1024 ? 128 : 16)) print }' "$work/any.products")" ""
@@ -70,14 +67,14 @@ done
 logits=y
 model=(patches.onnx --loss cross_entropy --bind batch=2)
 ok "a resized table" program programs_any "${model[@]}" --bind 'height=2*h' --bind 'width=2*w' --bind h=1..8 --bind w=1..8
-array x f4 2,3,6,14
-array target i8 2 7
+images x 2,3,6,14
+tokens target 2 7
 data=(--data x="$work/x.npy" --data target="$work/target.npy")
 at patches "height=6 width=14"
 model=(pictures.onnx --loss cross_entropy --bind batch=2 --dtype f16) sizes=(--bind 'height=4*h' --bind 'width=4*w')
 ok "images of many sizes, in two members" "$ppsplit" -q "${model[@]}" "${sizes[@]}" --bind h=1..40 --bind w=1..40 --tensor 2 --target cuda -o "$work/members"
 ok "of few" program programs_any "${model[@]}" "${sizes[@]}" --bind h=1..12 --bind w=1..12
-array x f4 2,3,12,28
+images x 2,3,12,28
 data=(--data x="$work/x.npy" --data target="$work/target.npy")
 at images "height=12 width=28"
 plan_done

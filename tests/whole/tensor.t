@@ -55,12 +55,8 @@ ok "and with two, in another split" run 2 c --resume "$work/b" --microbatches 2 
 ok "in the bits of a run that was not interrupted" same straight c 4
 # a parameter that all members have, read by chunks of theirs in both stages
 "$build/models/make_gpt" --vocab 64 --dim 32 --layers 2 --heads 4 --seq 8 --rows 2 --gain -o "$work/gain.onnx" || exit 1
-tokens() {
-    perl -e '$h = "{\"descr\": \"<i8\", \"fortran_order\": False, \"shape\": (8, 8), }"; $h =~ tr/"/\x27/; $h .= " " x (117 - length $h) . "\n";
-        print "\x93NUMPY\x01\x00", pack("v", length $h), $h, pack("q<*", map { ($_ * 37 + $ARGV[0]) % 61 } 0 .. 63)' "$1"
-}
-tokens 5 >"$work/x.npy"
-tokens 42 >"$work/y.npy"
+array "$work/x.npy" i8 8,8 '($_ * 37 + 5) % 61'
+array "$work/y.npy" i8 8,8 '($_ * 37 + 42) % 61'
 for members in 1 4; do
     points=none
     [ $members = 1 ] || points=h.1:begin
@@ -79,12 +75,8 @@ if command -v mpirun >/dev/null; then
 fi
 
 # 125 classes in four chunks of 32: three places that count nowhere, and are in no file.  8 rows of 8 numbers.
-numbers() {
-    perl -e '$h = "{\"descr\": \"<i8\", \"fortran_order\": False, \"shape\": (8, 8), }"; $h =~ tr/"/\x27/; $h .= " " x (117 - length $h) . "\n";
-        print "\x93NUMPY\x01\x00", pack("v", length $h), $h, pack("q<*", map { ($_ * 37 + $ARGV[0]) % 125 } 0 .. 63)' "$2" >"$work/$1"
-}
-numbers x.npy 5
-numbers target.npy 42
+array "$work/x.npy" i8 8,8 '($_ * 37 + 5) % 125'
+array "$work/target.npy" i8 8,8 '($_ * 37 + 42) % 125'
 cd "$work" || exit 1
 data=(--data input_ids=x.npy)
 "$build/models/make_gpt" --vocab 125 --dim 16 --layers 1 --heads 4 --seq 8 --rows 4 --tied --dropout 20 -o odd.onnx || exit 1
