@@ -81,8 +81,8 @@ $(BUILD)/onnx.pb-c.o: $(BUILD)/onnx.pb-c.h
 UNIT     := $(patsubst tests/%.c,$(BUILD)/tests/%,$(wildcard tests/*/test_*.c))
 UNIT     := $(filter-out $(if $(shell pkg-config --exists libxml-2.0 && echo yes),,%/test_partition),$(UNIT))
 TOOLS    := $(BUILD)/tests/tools/compare $(BUILD)/tests/tools/fuzz_nets $(BUILD)/tests/tools/fuzz_lengths $(BUILD)/tests/tools/hostile $(BUILD)/tests/tools/rename $(BUILD)/tests/tools/onnx_backend $(BUILD)/tests/tools/peaks $(BUILD)/tests/tools/count_alloc.so $(BUILD)/tests/faults/inject $(BUILD)/tests/faults/fail_alloc.so $(BUILD)/models/make_gpt $(BUILD)/models/make_tokens
-LONG     := $(addprefix tests/,whole/shim.t whole/sanitize.t codegen/compilers.t runtime/device.t whole/docs.t runtime/test_cuda_lib.t codegen/codegen_cuda.t \
-            whole/models.t whole/contributing.t planner/plan.t runtime/gemm.t runtime/recompute.t codegen/nvcc.t runtime/run.t runtime/members.t whole/gpu.t \
+LONG     := $(addprefix tests/,whole/shim.t whole/sanitize.t codegen/compilers.t runtime/device.t whole/docs.t runtime/test_cuda_lib.t codegen/codegen_cuda.t whole/lengths_cuda.t \
+            whole/models.t whole/contributing.t planner/plan.t whole/lengths.t runtime/gemm.t runtime/recompute.t codegen/nvcc.t runtime/run.t runtime/members.t whole/gpu.t \
             runtime/memory.t whole/fuzz.t whole/test_cuda_shim.t codegen/makefile.t whole/install.t)
 SCRIPTS  := $(LONG) $(filter-out $(LONG),$(sort $(wildcard tests/*/*.t)))     # two at a time: the long ones are not left for the end
 
