@@ -20,6 +20,8 @@ typedef struct {
     bool *widened;
     /* a bool that is stored from a row buffer after its pass */
     bool *narrowed;
+    /* By statement: the store where later passes find it, which is its row buffer; NULL: none. */
+    const Stmt **stored;
 } CPrint;
 
 static CPrint *own(const Print *p) { return (CPrint *)(uintptr_t)p; }
@@ -42,6 +44,10 @@ static const char *name(Print *p, uint32_t i)
         return print_constant(p, s);
     if (s->kind == S_REDUCE)
         return arena_printf(p->a, p->n->kind == NEST_COLUMN ? "%s[j]" : "%s", print_called(p, i));
+    const Stmt *stored = own(p)->stored[i];
+    if (stored && p->pass > s->pass)
+        return arena_printf(p->a, "%s[%s]", p->arg[stored->arg],
+                            print_affine(p, stored->base, stored->stride));
     if (own(p)->widened[i] || (s->keep && p->pass > s->pass))
         return arena_printf(p->a, "%s[%s]", print_row_name(p, i), row_index(p));
     return print_called(p, i);
@@ -53,6 +59,13 @@ static void choose_inlined(Print *p)
     print_inlined(p, false);
     for (uint32_t i = 0; i < p->n->stmt.n; i++)
         p->inlined[i] &= !own(p)->widened[i] && !own(p)->narrowed[i];
+}
+
+/* Has statement i a row buffer of its own? */
+static bool has_buffer(const Print *p, uint32_t i)
+{
+    return (p->n->stmt.at[i].keep && !own(p)->stored[i]) || own(p)->widened[i] ||
+           own(p)->narrowed[i];
 }
 
 /* What is computed from here on at each point. */
@@ -95,7 +108,7 @@ static void point(Print *p, const char *lane)
         if (own(p)->widened[i])
             continue;
         print_value(p, i);
-        if ((s->keep || own(p)->narrowed[i]) && s->pass == p->pass)
+        if (has_buffer(p, i) && s->pass == p->pass)
             text_line(p->t, "%s[%s] = %s;", print_row_name(p, i), row_index(p), name(p, i));
     }
     for (uint32_t i = 0; i < n->stmt.n; i++)
@@ -408,7 +421,7 @@ static void rows_and_passes(Print *p)
     }
     leave_out(p);
     for (uint32_t i = 0; i < n->stmt.n; i++)
-        if (n->stmt.at[i].keep || own(p)->widened[i] || own(p)->narrowed[i]) {
+        if (has_buffer(p, i)) {
             int64_t size = 1;
             for (int d = n->nouter; d < n->nd; d++)
                 size *= n->ext[d].c;
@@ -428,8 +441,30 @@ static void rows_and_passes(Print *p)
         text_close(p->t);
 }
 
+/* What a row stores is computed once: later passes read it there.  To the bit: not what is rounded
+ * to 16 bits where it is stored. */
+static const Nest *read_stored(Arena *a, const Nest *n, const Stmt **stored)
+{
+    Nest *own = n->kind == NEST_ROW && n->passes > 1 ? nest_copy(a, n) : NULL;
+    for (uint32_t i = 0; own && i < n->stmt.n; i++) {
+        const Stmt *s = &own->stmt.at[i];
+        Stmt *x = s->kind == S_STORE ? &own->stmt.at[s->in[0]] : NULL;
+        if (!x || x->kind != S_OP || x->row || (x->last == x->pass && !x->keep) ||
+            !dtype_is_float(x->type) || dtype_is_half(x->type))
+            continue;
+        const NestArg *to = &n->arg.at[s->arg];
+        if (!s->acc && s->pass == x->pass && !to->optional && to->type == x->type) {
+            stored[s->in[0]] = s;
+            x->keep = true;
+        }
+    }
+    return own ? own : n;
+}
+
 void nest_print_c(Arena *a, const Nest *n, const char *const *arg_name, Text *t)
 {
+    const Stmt **stored = arena_array(a, const Stmt *, n->stmt.n + 1);
+    n = read_stored(a, n, stored);
     CPrint c = {.p = {.a = a,
                       .n = n,
                       .arg = arg_name,
@@ -442,6 +477,7 @@ void nest_print_c(Arena *a, const Nest *n, const char *const *arg_name, Text *t)
     c.p.in_pass = arena_array(a, uint8_t, n->stmt.n + 1);
     c.widened = arena_array(a, bool, n->stmt.n + 1);
     c.narrowed = arena_array(a, bool, n->stmt.n + 1);
+    c.stored = stored;
     mark_bools(&c.p);
     choose_inlined(&c.p);
     if (n->kind == NEST_COLUMN)

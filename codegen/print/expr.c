@@ -29,7 +29,9 @@ const char *print_letter(Arena *a, uint32_t i)
 /* "x_row" of "x_j" */
 const char *print_row_name(Print *p, uint32_t i)
 {
-    const char *name = print_called(p, i), *end = strstr(name, "_j");
+    const char *name = print_called(p, i), *end = NULL;
+    for (const char *at = name; (at = strstr(at, "_j")); at++)
+        end = at[2 + strspn(at + 2, "0123456789")] ? NULL : at;
     return arena_printf(p->a, "%.*s_row%s", (int)(end ? end - name : (long)strlen(name)), name,
                         end ? end + 2 : "");
 }

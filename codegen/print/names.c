@@ -12,20 +12,10 @@
 #include <ctype.h>
 #include <string.h>
 
-#include "target.h"
+#include "names.h"
 
 /* How much of the path a name says; each first without the operation, then with it. */
 enum { AT_MODULE, AT_LAYER, AT_PARENT, AT_PATH, PLACES, LONGEST_PART = 40 };
-
-/* What a name is made of. */
-typedef struct Named {
-    const char *path; /* the module, "transformer.h.2.attn"; "": the model itself */
-    const char *own; /* what it is within the module, "weight", "matmul"; "": the module's result */
-    const char *op;   /* the operation that makes it; "" */
-    bool gradient;
-    bool result;       /* read outside of the module */
-    const char *fixed; /* it has this name, NULL: it is to get one */
-} Named;
 
 typedef VEC(Named) NamedList;
 
@@ -151,6 +141,8 @@ static const char *name_at(Arena *a, const Named *x, int place, bool operation)
     name = x->gradient ? arena_printf(a, "d_%s", name) : name;
     return is_reserved(name) ? arena_printf(a, "%s_", name) : name;
 }
+
+const char *names_short(Arena *a, const Named *x) { return name_at(a, x, AT_MODULE, false); }
 
 /* ---- a name for each ------------------------------------------------------------------------- */
 
@@ -377,8 +369,7 @@ bool names_has(StageGen *sg, const char *name)
 
 /* ---- fields of a repeated sequence ----------------------------------------------------------- */
 
-/* What two turns have in common. */
-static Named common(Arena *a, Named x, Named y)
+Named names_common(Arena *a, Named x, Named y)
 {
     x.path = out_pattern(a, x.path, y.path);
     x.own = out_pattern(a, x.own, y.own);
@@ -388,7 +379,13 @@ static Named common(Arena *a, Named x, Named y)
 
 static Named named_field(const Func *f, const RepeatField *x)
 {
-    return common(f->a, named(f, &f->buf.at[x->buf[0]]), named(f, &f->buf.at[x->buf[1]]));
+    return names_common(f->a, named(f, &f->buf.at[x->buf[0]]), named(f, &f->buf.at[x->buf[1]]));
+}
+
+Named names_of_argument(const Out *o, const Step *s, uint32_t arg)
+{
+    return o->repeat ? named_field(o->f, &o->repeat->field.at[out_field(o, arg)])
+                     : named(o->f, &o->f->buf.at[s->arg.at[arg].buf]);
 }
 
 const char **names_of_fields(const Out *o, const Repeat *r)

@@ -108,8 +108,7 @@ const char *out_straight(Out *o, uint32_t buf)
 /* The field of the repeated sequence that is argument `arg` of the step in print. */
 static const char *field(Out *o, uint32_t arg)
 {
-    const Repeat *r = o->repeat;
-    uint32_t i = r->arg_field.at[r->arg_of.at[o->at] + o->first_arg + arg];
+    const uint32_t i = out_field(o, arg);
     text_add(&o->fresh, "%s", o->declaration[i] ? o->declaration[i] : "");
     o->declaration[i] = NULL;
     return o->field[i];
@@ -159,29 +158,9 @@ void out_declare(Out *o, Text *t)
                                          : "c->state");
 }
 
-const char **out_argument_names(Out *o, const Step *s)
-{
-    const Nest *n = s->nest;
-    const char **name = arena_array(o->a, const char *, n->arg.n + 1);
-    const char **base = arena_array(o->a, const char *, n->arg.n + 1);
-    static const char *const role[] = {[ROLE_X] = "x",   [ROLE_Y] = "y", [ROLE_DX] = "dx",
-                                       [ROLE_DY] = "dy", [ROLE_W] = "w", [ROLE_DW] = "dw"};
-    for (uint32_t i = 0; i < n->arg.n; i++)
-        base[i] = s->arg.at[i].known ? s->arg.at[i].known : role[s->arg.at[i].role];
-    for (uint32_t i = 0; i < n->arg.n; i++) {
-        uint32_t same = 0, before = 0;
-        for (uint32_t j = 0; j < n->arg.n; j++) {
-            same += strcmp(base[i], base[j]) == 0;
-            before += j < i && strcmp(base[i], base[j]) == 0;
-        }
-        name[i] = same > 1 ? arena_printf(o->a, "%s%u", base[i], before) : base[i];
-    }
-    return name;
-}
-
 Parameters out_parameters(Out *o, const Step *s, const char *const *name, const char *body)
 {
-    Parameters p = {{.a = o->a}, {.a = o->a}};
+    Parameters p = {{.a = o->a}, {.a = o->a}, {0}};
     for (uint32_t i = 0; i < s->nest->arg.n; i++) {
         const NestArg *x = &s->nest->arg.at[i];
         const char *only = o->target->device && !s->shared[i] ? "__restrict__ " : "";
@@ -190,36 +169,72 @@ Parameters out_parameters(Out *o, const Step *s, const char *const *name, const 
         text_item(&p.params, "%s%s *%s%s", x->written ? "" : "const ", cg_ctype(x->type), only,
                   name[i]);
         text_item(&p.args, "%s", out_pointer(o, s, i));
+        vec_push(o->a, &p.named, i);
     }
     return p;
 }
 
 /* ---- kernels --------------------------------------------------------------------------------- */
 
-/* head: up to the name; tail: the parameters. */
+static const char *kernel_text(Arena *a, const KernelText *x, const char *comment,
+                               const char *head, const char *name, const char *params)
+{
+    Text t = {.a = a};
+    text_line(&t, "// %s", comment);
+    text_add(&t, "%s", x->formula ? x->formula : "");
+    text_line(&t, "%s %s(%s)", head, name, params);
+    text_add(&t, "{\n%s}\n\n", x->body);
+    return text_all(&t);
+}
+
+/* What the comments of two callers have in common; where they differ in more than numbers the first
+ * one stands for others, too: "Add /h.#/attn/proj/Add; ..  f32[16]". */
+static const char *comment_of_both(Arena *a, const char *x, const char *y)
+{
+    const char *both = out_pattern(a, x, y), *shape = strstr(x, "  ");
+    if (both != x || strcmp(x, y) == 0 || !shape || strstr(x, "; ..  "))
+        return both;
+    return arena_printf(a, "%.*s; ..%s", (int)(shape - x), x, shape);
+}
+
+/* head: up to the name.  A nest's text is printed once more, under names for its arguments, once
+ * all of its callers are known. */
 static const char *kernel(Out *o, const Step *s, const KernelText *x, const char *head)
 {
     StageGen *sg = o->f->sg;
     while (sg->loops.within)
         sg = sg->loops.within;
-    KernelList *k = sg->print.kernels;
-    const char *list = with_symbols(o->a, x, true, x->params), *params = *list ? list : "void";
-    uint32_t *slot = strmap_at(&k->of, arena_printf(o->a, "%s|%s|%s", head, params, x->body));
-    if (*slot != NONE)
-        return k->name.at[*slot];
-    *slot = k->name.n;
-    const char *title = title_of(o, s), *name;
-    uint32_t *number = strmap_at(&k->titles, title);
-    do {
-        *number = *number == NONE ? 1 : *number + 1;
-        name = arena_printf(o->a, "%s_%u", title, *number);
-    } while (names_has(sg, name));
-    vec_push(o->a, &k->name, name);
-    text_line(&k->text, "// %s", x->comment);
-    text_add(&k->text, "%s", x->formula ? x->formula : "");
-    text_line(&k->text, "%s %s(%s)", head, name, params);
-    text_add(&k->text, "{\n%s}\n\n", x->body);
-    return name;
+    KernelList *list = sg->print.kernels;
+    const char *all = with_symbols(o->a, x, true, x->params), *params = *all ? all : "void";
+    const uint32_t number = o->kernels++;
+    StageKernel *k = o->kernel;
+    if (k && number != k->number)
+        return k->name;
+    if (k) {
+        k->text = kernel_text(o->a, x, k->comment, head, k->name, params);
+        k->code = arena_printf(o->a, "%s\n%s", params, x->body);
+        return k->name;
+    }
+    uint32_t *slot = strmap_at(&list->of, arena_printf(o->a, "%s|%s|%s", head, params, x->body));
+    if (*slot == NONE) {
+        *slot = list->all.n;
+        const char *title = title_of(o, s), *name;
+        uint32_t *next = strmap_at(&list->titles, title);
+        do {
+            *next = *next == NONE ? 1 : *next + 1;
+            name = arena_printf(o->a, "%s_%u", title, *next);
+        } while (names_has(sg, name));
+        vec_push(sg->a, &list->all,
+                 ((StageKernel){.name = name, .comment = x->comment, .f = o->f, .step = o->step,
+                                .number = number,
+                                .text = kernel_text(o->a, x, x->comment, head, name, params)}));
+    }
+    k = &list->all.at[*slot];
+    if (x->named) {
+        k->comment = comment_of_both(o->a, k->comment, x->comment);
+        argument_join(o, s, x->named, k);
+    }
+    return k->name;
 }
 
 const char *out_kernel(Out *o, const Step *s, const KernelText *x)

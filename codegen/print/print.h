@@ -19,8 +19,9 @@ typedef struct {
 const char *print_letter(Arena *a, uint32_t i); /* "a", "b", none that kernels have */
 PrintNames formula_names(Arena *a, const Nest *n, const char *const *arg_name);
 
-/* out.c: parameters and arguments of a kernel of the step's nest, those that its body names. */
-typedef struct { Text params, args; } Parameters;
+/* out.c: parameters and arguments of a kernel of the step's nest, those that its body names:
+   which they are. */
+typedef struct { Text params, args; Ids named; } Parameters;
 Parameters out_parameters(Out *o, const Step *s, const char *const *name, const char *body);
 
 /* rounding.c: what is done to a value where it is made: nothing; a half is rounded, or, where a NaN

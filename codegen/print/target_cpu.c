@@ -7,14 +7,14 @@
 static void nest(Out *o, const Step *s, const char *comment)
 {
     const Nest *n = nest_present(o->a, s->nest);
-    const char **name = out_argument_names(o, s);
+    const char **name = argument_names(o, s);
     Text body = {.a = o->a, .indent = 1};
     nest_print_c(o->a, n, name, &body);
     const Parameters p = out_parameters(o, s, name, text_all(&body));
     Text formula = {.a = o->a};
     formula_print(o->a, n, name, &formula);
     const KernelText kernel = {comment, formula.at, text_all(&p.params), text_all(&body),
-                               "int64_t"};
+                               "int64_t", &p.named};
     out_call(o, s, &kernel, text_all(&p.args));
 }
 
@@ -38,19 +38,20 @@ static void then(Out *o, const Step *s, const char *call, const char *head, cons
 {
     const Step *t = s->then;
     const Nest *n = nest_present(o->a, s->image);
-    const char **name = out_argument_names(o, t), *list[2] = {"", ""};
+    const char **name = argument_names(o, t), *list[2] = {"", ""};
     uint32_t count[2] = {0, 0};
+    Ids named = {0};
     Text body = {.a = o->a, .indent = 1}, formula = {.a = o->a};
     o->first_arg = THEN_ARGS;
     for (uint32_t i = 0; i < n->arg.n; i++) {
         const NestArg *x = &n->arg.at[i];
+        vec_push(o->a, &named, i);
         text_line(&body, "%s%s *%s = %s[%u];", x->written ? "" : "const ", cg_ctype(x->type),
                   name[i], x->written ? "out" : "in", count[x->written]);
         list[x->written] = arena_printf(o->a, "%s%s%s", list[x->written],
                                         count[x->written]++ ? ", " : "", out_pointer(o, t, i));
     }
     const char *form = s->after ? after(o, t, s->after) : ", NULL";
-    o->first_arg = 0;
     nest_print_c(o->a, n, name, &body);
     formula_print(o->a, n, name, &formula);
     Text all = {.a = o->a, .indent = 1};
@@ -58,8 +59,9 @@ static void then(Out *o, const Step *s, const char *call, const char *head, cons
     text_add(&all, "%s", body.at);
     const KernelText kernel = {comment, formula.at,
                                "const PpPart *of, const void *const *in, void *const *out",
-                               all.at, NULL};
+                               all.at, NULL, &named};
     const char *kernel_name = out_kernel(o, t, &kernel);
+    o->first_arg = 0;
     text_line(&o->text,
               "%s_then(%s, &(PpFollow){%s, (const void *const[]){%s}, (void *const[]){%s}%s});",
               call, head, kernel_name, list[0], list[1], form);

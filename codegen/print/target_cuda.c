@@ -39,7 +39,7 @@ static void nest_kernel(Out *o, const Step *s, const CudaNest *out, int i, const
     if (x->first)
         formula_print(o->a, n, name, &formula);
     const KernelText kernel = {comment, formula.at, text_all(&p.params), text_all(&x->body),
-                               out->index};
+                               out->index, &p.named};
     out_launch(o, s, &kernel, &(Grid){x->threads, x->blocks, x->grid, x->block},
                text_all(&p.args));
     if (x->when)
@@ -48,7 +48,7 @@ static void nest_kernel(Out *o, const Step *s, const CudaNest *out, int i, const
 
 static void nest(Out *o, const Step *s, const char *comment)
 {
-    const char **name = out_argument_names(o, s);
+    const char **name = argument_names(o, s);
     CudaNest out;
     nest_print_cuda(o->a, s->nest, o->f->g->batch > 1 ? o->f->g->batch : 1, name, s->shared,
                     &out);

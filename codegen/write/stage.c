@@ -109,6 +109,7 @@ void cg_stage_functions(StageGen *sg)
     for (int k = 0; k < F_COUNT; k++)
         if (sg->func[k] && cg_function_like(sg, (FuncKind)k) == (FuncKind)k)
             cg_function_print(sg->func[k]);
+    cg_kernels_print(sg);
 }
 
 static bool has_custom(const StageGen *sg)

@@ -97,7 +97,7 @@ first() { echo 's/('"$1"'.*?)pp_reduce_scatter\(c,\s*(?:PP_BEGIN \+ )?\d+,\s*(\w
 # ---- TTrace ----
 # What a stage's function begins with, which its prototype does not
 backward='void stage0_backward\(const PpCtx \*c\)\n\{'
-mutant "a divided table looks up rows of others too" "TTrace: the mask of a divided embedding" table stage0.c 's/(y\d?\[j\] = )\(uint8_t\)\w+;/${1}1;/'
+mutant "a divided table looks up rows of others too" "TTrace: the mask of a divided embedding" table stage0.c 's/(\w+\[j\] = )\(uint8_t\)\w+;/${1}1;/'
 mutant "a forward is computed again of other rows" "TTrace, Megatron-LM#290: recomputation of another input" again runtime/exec/compute.c \
     's/(int m = op->a\.microbatch), (is_forward[^;]*);/$1, $2;\n    if (op->a.type == SA_R)\n        m ^= 1;/'
 mutant "the loss is scaled by the number of members" "TTrace, Megatron-LM#673: the loss under context parallelism" sequence runtime/io/feed.c 's/double scale = mean;/double scale = mean * 2;/'

@@ -1,0 +1,190 @@
+/*
+ * argument.c - what kernels of nests call their arguments.  In: a kernel, printed with what each
+ * argument is to its step ("x", "dy", "w"), and its calls.  Out: its text with names after the
+ * model: what its callers call the argument, where all call it the same; else what their modules
+ * have in common, "ln_1_weight" or "weight"; else what it is to the step.
+ */
+#include <ctype.h>
+#include <string.h>
+
+#include "names.h"
+
+typedef struct Argument {
+    const char *role;   /* what it is to the step, or that it holds means or the like */
+    bool known;         /* the latter */
+    bool parameter;     /* or its gradient */
+    const char *called; /* by all callers; NULL: they differ */
+    Named of;           /* what they have in common; path, own NULL: nothing */
+} Argument;
+
+/* A longer name does not read better than a role. */
+enum { LONGEST_NAME = 32 };
+
+/* ---- callers --------------------------------------------------------------------------------- */
+
+/* NULL: they differ in more than numbers. */
+static const char *join(Arena *a, const char *x, const char *y)
+{
+    const char *both = x && y ? out_pattern(a, x, y) : NULL;
+    return both == x && x && strcmp(x, y) != 0 ? NULL : both;
+}
+
+static const char *role(const StepArg *x)
+{
+    static const char *const of[] = {[ROLE_X] = "x",   [ROLE_Y] = "y", [ROLE_DX] = "dx",
+                                     [ROLE_DY] = "dy", [ROLE_W] = "w", [ROLE_DW] = "dw"};
+    return x->known ? x->known : of[x->role];
+}
+
+static Argument argument(const Out *o, const Step *s, uint32_t i)
+{
+    const StepArg *x = &s->arg.at[i];
+    const bool used = o->f->buf.at[x->buf].used;
+    return (Argument){.role = role(x),
+                      .known = x->known != NULL,
+                      .parameter = x->role == ROLE_W || x->role == ROLE_DW,
+                      .called = o->repeat ? o->field[out_field(o, i)]
+                                : used    ? out_name(o->f, x->buf)
+                                          : NULL,
+                      .of = names_of_argument(o, s, i)};
+}
+
+void argument_join(const Out *o, const Step *s, const Ids *named, StageKernel *k)
+{
+    const bool first = !k->arg;
+    if (first) {
+        k->args = s->nest->arg.n;
+        k->named = *named;
+        k->arg = arena_array(o->a, Argument, k->args + 1);
+        for (uint32_t i = 0; i < k->args; i++)
+            k->arg[i] = argument(o, s, i);
+    }
+    for (uint32_t i = 0; i < named->n && !first; i++) {
+        Argument *x = &k->arg[k->named.at[i]];
+        const Argument y = argument(o, s, named->at[i]);
+        const bool alike = x->of.result == y.of.result && strcmp(x->of.op, y.of.op) == 0;
+        x->called = x->called && y.called && strcmp(x->called, y.called) == 0 ? x->called : NULL;
+        x->of.path = alike ? join(o->a, x->of.path, y.of.path) : NULL;
+        x->of.own = x->of.gradient == y.of.gradient ? join(o->a, x->of.own, y.of.own) : NULL;
+    }
+}
+
+/* ---- names ----------------------------------------------------------------------------------- */
+
+static const char *name_of(Arena *a, const Argument *x)
+{
+    if (x->known)
+        return x->role;
+    if (x->called && strlen(x->called) <= LONGEST_NAME)
+        return x->called;
+    Named of = x->of;
+    const char *names[2] = {NULL, NULL};
+    of.op = "";
+    if (of.path && of.own && (*of.path || *of.own))
+        names[0] = names_short(a, &of);
+    of.path = "";
+    if (x->parameter && of.own && *of.own)
+        names[1] = names_short(a, &of);
+    for (int i = 0; i < 2; i++)
+        if (names[i] && strlen(names[i]) <= LONGEST_NAME)
+            return names[i];
+    return x->role;
+}
+
+/* A name that no other of the arguments has. */
+static const char *longer(Arena *a, const char *const *name, uint32_t n, const char *of)
+{
+    of = arena_printf(a, "%s_", of);
+    for (uint32_t i = 0; i < n; i++)
+        if (name[i] && strcmp(name[i], of) == 0)
+            return longer(a, name, n, of);
+    return of;
+}
+
+/* Each its name, with a number where several have it: "x0". */
+static const char **numbered(Arena *a, const char *const *base, uint32_t n)
+{
+    const char **name = arena_array(a, const char *, n + 1);
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t same = 0, before = 0;
+        for (uint32_t j = 0; j < n; j++) {
+            same += strcmp(base[i], base[j]) == 0;
+            before += j < i && strcmp(base[i], base[j]) == 0;
+        }
+        const bool number = isdigit((unsigned char)base[i][strlen(base[i]) - 1]);
+        const char *own = same == 1 ? base[i]
+                                    : arena_printf(a, number ? "%s_%u" : "%s%u", base[i], before);
+        for (uint32_t j = 0; j < i; j++)
+            if (strcmp(name[j], own) == 0)
+                own = longer(a, name, i, own);
+        name[i] = own;
+    }
+    return name;
+}
+
+const char **argument_names(const Out *o, const Step *s)
+{
+    if (o->kernel)
+        return o->kernel->arg_name;
+    const uint32_t n = s->nest->arg.n;
+    const char **base = arena_array(o->a, const char *, n + 1);
+    for (uint32_t i = 0; i < n; i++)
+        base[i] = role(&s->arg.at[i]);
+    return numbered(o->a, base, n);
+}
+
+/* A module has one result: of several values that have its name alone none is called so. */
+void argument_choose(StageKernel *k)
+{
+    Arena *a = k->f->a;
+    const char **of = arena_array(a, const char *, k->args + 1),
+               **base = arena_array(a, const char *, k->args + 1);
+    for (uint32_t i = 0; i < k->args; i++)
+        of[i] = base[i] = name_of(a, &k->arg[i]);
+    for (uint32_t i = 0; i < k->args; i++) {
+        const Argument *x = &k->arg[i];
+        for (uint32_t j = 0; j < k->args; j++)
+            if (i != j && !x->parameter && of[i] != x->called && strcmp(of[i], of[j]) == 0)
+                base[i] = x->role;
+    }
+    k->arg_name = numbered(a, base, k->args);
+}
+
+/* ---- the text -------------------------------------------------------------------------------- */
+
+static bool is_word(char c) { return isalnum((unsigned char)c) || c == '_'; }
+
+/* Is the word at `at` declared there, or called?  "float x", "float *x", ", x = 0", "x(" */
+static bool is_other(const char *begin, const char *at, size_t n)
+{
+    const char *before = at;
+    if (at - begin > 2 && strncmp(at - 2, ", ", 2) == 0 && strncmp(at + n, " = ", 3) == 0)
+        return true;
+    while (before > begin && before[-1] == '*')
+        before--;
+    const bool spaced = before > begin && before[-1] == ' ';
+    before -= spaced;
+    return at[n] == '(' || (spaced && before > begin && is_word(before[-1]));
+}
+
+/* Is there something else of that name in the kernel? */
+static bool is_taken(const char *code, const char *name)
+{
+    const size_t n = strlen(name);
+    uint32_t times = 0;
+    for (const char *at = code; (at = strstr(at, name)); at += n)
+        times += (at == code || !is_word(at[-1])) && !is_word(at[n]) && is_other(code, at, n);
+    return times > 1;
+}
+
+bool argument_rename(StageKernel *k)
+{
+    bool again = false;
+    for (uint32_t i = 0; i < k->args; i++)
+        if (is_taken(k->code, k->arg_name[i])) {
+            INSIST(strlen(k->arg_name[i]) < 2 * LONGEST_NAME);
+            k->arg_name[i] = longer(k->f->a, k->arg_name, k->args, k->arg_name[i]);
+            again = true;
+        }
+    return again;
+}
