@@ -163,6 +163,13 @@ const char *cg_shape(Arena *a, const StageGen *sg, Dtype t, const Shape *s)
     return arena_printf(a, "%s[%s]", dtype_name(t), text_all(&all));
 }
 
+/* Are all whole numbers up to this one numbers of the type?  The odd one of the last two decides. */
+static bool holds_whole(Dtype t, int64_t most)
+{
+    const double x = (double)most;
+    return !dtype_is_half(t) || (dtype_round(t, x) == x && dtype_round(t, x - 1) == x - 1);
+}
+
 /* A length as a fraction, or 1 divided by it, as they are rounded. */
 const char *cg_literal(Arena *a, const StageGen *sg, Dtype t, double f, int64_t i)
 {
@@ -176,8 +183,10 @@ const char *cg_literal(Arena *a, const StageGen *sg, Dtype t, double f, int64_t 
     const char *type = wide ? "double" : "float", *sign = f < 0 ? "-" : "";
     int64_t n = x < 1e9 ? (int64_t)x : 0;
     if (n > 0 && (double)n == x) {
-        const char *text = ask(sg->sizes, n, false).text;
-        return text ? arena_printf(a, "%s(%s)%s", sign, type, text) : plain;
+        const SizeKnown known = ask(sg->sizes, n, false);
+        return known.text && holds_whole(t, known.most)
+                   ? arena_printf(a, "%s(%s)%s", sign, type, known.text)
+                   : plain;
     }
     n = x > 1e-9 && x < 1 ? (int64_t)(1 / x + .5) : 0;
     const double again = n ? 1 / (double)n : 0;

@@ -55,6 +55,9 @@ ok "trains" run bound bound48 --data x="$work/x48.npy" --data target="$work/y48.
 ok "to the same bits" equal two48 bound48
 is "in the bytes that are planned" "$("$work/two/pipeline" train --threads 1 --optimizer adamw --data x="$work/x48.npy" --data target="$work/y48.npy" | sed -n 's/^rank [02] memory: \([0-9]*\).*/\1/p' | xargs)" \
     "$("$ppsplit" plan model.onnx "${split[@]}" --bind seq=1..48 --tensor 2 --split h.1:begin --stages 2 --ranks 4 --dp 1 --microbatches 2 --schedule 1f1b --batch 4 --optimizer adamw --threads 1 | sed -n 's/^bytes of each rank in plan 1: //p')"
+# 5 * length: f16 holds 2045, that of the greatest sample, and not 2055.
+ok "a length times 5 that halves do not hold" refused "the program is another one" "$ppsplit" halves.onnx --bind batch=2 --loss mse --bind seq=1..418 -o "$work/no"
+ok "all that they hold" "$ppsplit" -q halves.onnx --bind batch=2 --loss mse --bind seq=1..409 -o "$work/halves"
 ok "a length out of its range" refused "49 is not in 1..48" "$ppsplit" model.onnx "${split[@]}" --bind seq=49@1..48 -o "$work/no"
 data=(--data x=in.x.npy --data target=target.npy)
 ok "rows of 1 to 48 places" run any mixed "${data[@]}" --lengths seq=lengths.npy --microbatches 4
