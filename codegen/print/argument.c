@@ -79,9 +79,9 @@ static const char *name_of(Arena *a, const Argument *x)
         return x->called;
     Named of = x->of;
     const char *names[2] = {NULL, NULL};
-    of.op = "";
     if (of.path && of.own && (*of.path || *of.own))
         names[0] = names_short(a, &of);
+    of.op = "";
     of.path = "";
     if (x->parameter && of.own && *of.own)
         names[1] = names_short(a, &of);

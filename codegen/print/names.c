@@ -142,7 +142,7 @@ static const char *name_at(Arena *a, const Named *x, int place, bool operation)
     return is_reserved(name) ? arena_printf(a, "%s_", name) : name;
 }
 
-const char *names_short(Arena *a, const Named *x) { return name_at(a, x, AT_MODULE, false); }
+const char *names_short(Arena *a, const Named *x) { return name_at(a, x, AT_MODULE, !x->result); }
 
 /* ---- a name for each ------------------------------------------------------------------------- */
 

@@ -50,7 +50,7 @@ ok "a net of depthwise convolutions" "$ppsplit" -q "$top/models/mobilenet-ts/mod
 is "a bias and an activation as a formula" "$(grep -c '&(PpAfter){.out = [a-z0-9_]*, .bias = [a-z0-9_]*, .low = 0.0f, .high = INFINITY}' mobile/stage0.c)" 6
 # Experts: rows that the data leave out are cleared, and what is said of the others chooses nothing more; packing is a loop over the mask.
 ok "experts" "$ppsplit" -q "$top/models/special/routed/model.onnx" --loss mse -o routed
-expert=$(awk 'BEGIN { RS = "\n\n" } /y = x0 \* sigmoid\(x0\) \* x1/' routed/stage0.c)
+expert=$(awk 'BEGIN { RS = "\n\n" } /b_mul = x0 \* sigmoid\(x0\) \* x1/' routed/stage0.c)
 ok "an expert's rows: which" grep -qxF '// of rows where b_pack holds; the others are 0' <<<"$expert"
 is "an expert's kernels: packing and its gate" "$(grep -oE '^static void (pack|swish|sigmoid)[a-z_]*' routed/stage0.c | sort -u | sed 's/.* //' | paste -sd' ')" "pack_ swish_ swish_dx_"
 is "an expert's rows: what is chosen" "$(grep ' ? ' <<<"$expert")" ""
@@ -62,7 +62,7 @@ is "LayerNormalization's gradient" "$(grep '^// dx = .*sum2' gpt6/stage0.c | sed
 # A norm that a file writes as six nodes is one of its nodes: its gradient has as many terms, and a stage begins before it.
 ok "RMSNorm as nodes" gpt 2 --llama --kv-heads 1
 is "its kernels" "$(grep -o "PP_LAUNCH(rmsnorm_[a-z]*" gpt2/stage0.cu | sort -u | sed "s,.*(,," | paste -sd" ")" "rmsnorm_ rmsnorm_dw rmsnorm_dx"
-is "RMSNorm's gradient" "$(grep '^// dx = .*sum' gpt2/stage0.c | sort -u)" "// dx = d_layers + a * rstd + sum * rstd * rstd * rstd * (-1/32) * x"
+is "RMSNorm's gradient" "$(grep '^// dx = .*sum' gpt2/stage0.c | sort -u)" "// dx = d_layers_add + a * rstd + sum * rstd * rstd * rstd * (-1/32) * x"
 is "a cut in it" "$("$ppsplit" gpt2.onnx --split /model/layers.1/input_layernorm/Add -o cut 2>&1 | grep -o 'warning.*\|^0 -> 1 .* f32')" \
     "warning: '/model/layers.1/input_layernorm/Add' is inside of a norm, which is one operation: the stage begins before it
 0 -> 1  /model/layers.0/Add_1_output_0 f32"
