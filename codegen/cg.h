@@ -140,11 +140,13 @@ typedef struct {
 } StageLoops;
 
 /* A size where lengths vary: what it is with the greatest; what divides it with any; its text,
-   "(2 * length)", NULL: it does not vary. */
+   "(2 * length)", NULL: it does not vary; what no length makes it greater than, nor less than its
+   negative. */
 typedef struct {
     bool known;
     int64_t most, divisor;
     const char *text;
+    double bound;
 } SizeKnown;
 
 /* Sizes with one length, in the order in which a stage asks for them, by parts of it
@@ -179,6 +181,8 @@ bool cg_fit(const Lengths *l, const int64_t *v, Polynomial *p);
 int64_t cg_value(const Lengths *l, const Polynomial *p, const int64_t *length);
 /* with the greatest lengths; samples: of all that are sampled, which constants are laid out for */
 int64_t cg_value_most(const Lengths *l, const Polynomial *p, bool samples);
+/* A range that has all its values, of lengths from `above` more than the least ones on. */
+void cg_bounds(const Lengths *l, const Polynomial *p, int above, double *low, double *high);
 /* "length", "(2 * length * length1 - 1)"; wide: of 64 bits, where lengths have 32 */
 const char *cg_polynomial_text(Arena *a, const Polynomial *p, bool wide);
 /* With the greatest lengths, has it a part that is no int? */

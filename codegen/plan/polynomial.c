@@ -119,6 +119,22 @@ int64_t cg_value_most(const Lengths *l, const Polynomial *p, bool samples)
     return cg_value(l, p, most);
 }
 
+void cg_bounds(const Lengths *l, const Polynomial *p, int above, double *low, double *high)
+{
+    *low = *high = 0;
+    for (int i = 0; i < TERMS; i++) {
+        double least = (double)p->c[i], most = least;
+        for (int v = 0; v < l->symbols; v++) {
+            const Symbol *s = &l->symbol[v];
+            const int64_t from = s->least + above < s->most ? s->least + above : s->most;
+            least *= pow((double)from, cg_power(i, v));
+            most *= pow((double)s->most, cg_power(i, v));
+        }
+        *low += p->c[i] < 0 ? most : least;
+        *high += p->c[i] < 0 ? least : most;
+    }
+}
+
 /* ---- as text --------------------------------------------------------------------------------- */
 
 const char *const cg_length_name[SYMBOLS] = {"length", "length1", "length2"};

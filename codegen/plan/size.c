@@ -59,7 +59,7 @@ static SizeKnown recall(SizesMet *s, int64_t size, bool constant)
 {
     enum { FEW = 16 };
     const uint32_t part = s->from.n - 1, only = idmap_get(&s->of, key_of(size, constant));
-    SizeKnown known = {false, size, 1, NULL};
+    SizeKnown known = {false, size, 1, NULL, 0};
     if (s->before && part < s->before->from.n)
         for (uint32_t i = s->next; i < cg_sizes_end(s->before, part) && i < s->next + FEW; i++)
             if (s->before->met.at[i] == size && s->before->constant.at[i] == constant &&
@@ -74,7 +74,7 @@ static SizeKnown recall(SizesMet *s, int64_t size, bool constant)
 static SizeKnown ask(SizesMet *s, int64_t size, bool constant)
 {
     if (!s)
-        return (SizeKnown){true, size, size, NULL};
+        return (SizeKnown){true, size, size, NULL, 0};
     const SizeKnown known = recall(s, size, constant);
     vec_push(s->a, &s->met, size);
     vec_push(s->a, &s->constant, constant);
@@ -118,7 +118,7 @@ int64_t cg_size_outside(SizesMet *s, int64_t size) { return ask(s, size, false).
 
 const char *cg_size_text(Arena *a, SizesMet *s, int64_t size)
 {
-    const SizeKnown known = ask(s, size < 0 ? -size : size, false);
+    const SizeKnown known = ask(s, size < 0 && size > INT64_MIN ? -size : size, false);
     if (known.text)
         return arena_printf(a, "%s%s", size < 0 ? "-" : "", known.text);
     return arena_printf(a, "%" PRId64, size);
@@ -163,10 +163,10 @@ const char *cg_shape(Arena *a, const StageGen *sg, Dtype t, const Shape *s)
     return arena_printf(a, "%s[%s]", dtype_name(t), text_all(&all));
 }
 
-/* Are all whole numbers up to this one numbers of the type?  The odd one of the last two decides. */
-static bool holds_whole(Dtype t, int64_t most)
+/* Are all whole numbers up to this one numbers of the type?  The odd one of the last two decides.
+ */
+static bool holds_whole(Dtype t, double x)
 {
-    const double x = (double)most;
     return !dtype_is_half(t) || (dtype_round(t, x) == x && dtype_round(t, x - 1) == x - 1);
 }
 
@@ -184,7 +184,7 @@ const char *cg_literal(Arena *a, const StageGen *sg, Dtype t, double f, int64_t 
     int64_t n = x < 1e9 ? (int64_t)x : 0;
     if (n > 0 && (double)n == x) {
         const SizeKnown known = ask(sg->sizes, n, false);
-        return known.text && holds_whole(t, known.most)
+        return known.text && holds_whole(t, known.bound)
                    ? arena_printf(a, "%s(%s)%s", sign, type, known.text)
                    : plain;
     }

@@ -12,6 +12,7 @@
 #include "codegen/plan/plan.h"
 #include "lengths.h"
 
+#include <math.h>
 #include <string.h>
 
 /* ---- memory ---------------------------------------------------------------------------------- */
@@ -56,14 +57,17 @@ static bool learn_size(Arena *a, const Lengths *l, SizesMet *const *met, const u
     for (int k = 0; k < l->n; k++)
         v[k] = met[k]->met.at[at[k]];
     if (is_one_number(l, v)) {
-        now = (SizeKnown){true, v[0], size_gcd(0, v[0]), NULL};
+        now = (SizeKnown){true, v[0], size_gcd(0, v[0]), NULL, 0};
     } else if (cg_fit(l, v, &p)) {
         const bool constant = met[0]->constant.at[at[0]];
+        double low, high;
+        cg_bounds(l, &p, 0, &low, &high);
         now = (SizeKnown){true, cg_value_most(l, &p, constant), divisor_of(&p),
-                          cg_polynomial_text(a, &p, wide && cg_is_large(l, &p))};
+                          cg_polynomial_text(a, &p, wide && cg_is_large(l, &p)), fmax(-low, high)};
     } else if (sound) {
-        lengths_differ(l, arena_printf(a, "a size that it takes is no polynomial of the lengths: %s",
-                               lengths_two(l, v)));
+        lengths_differ(l,
+                       arena_printf(a, "a size that it takes is no polynomial of the lengths: %s",
+                                    lengths_two(l, v)));
     }
     bool right = now.known;
     for (int k = 0; k < l->n; k++) {
@@ -97,7 +101,8 @@ static bool learn(Arena *a, const Lengths *l, SizesMet *const *met, bool wide)
     }
     if (!same && sound)
         lengths_differ(l, arena_printf(a, "the program is another one with %s than with %s",
-                               cg_lengths_text(a, l, l->at[1]), cg_lengths_text(a, l, l->at[0])));
+                                       cg_lengths_text(a, l, l->at[1]),
+                                       cg_lengths_text(a, l, l->at[0])));
     return sound;
 }
 
@@ -162,7 +167,8 @@ static void check_text(Arena *a, const Lengths *l, const char *file, const Text 
             x++, y++;
         diag_note("%s, with %s: %s", file, cg_lengths_text(a, l, l->at[0]), line_of(a, from, x));
         diag_note("%s, with %s: %s", file, cg_lengths_text(a, l, l->at[k]), line_of(a, other, y));
-        lengths_differ(l, arena_printf(a, "the program is another one at %s", title_of_line(a, from, x)));
+        lengths_differ(
+            l, arena_printf(a, "the program is another one at %s", title_of_line(a, from, x)));
     }
 }
 

@@ -131,27 +131,11 @@ static void check_length(const Lengths *l, int other)
 
 /* ---- one length alone ------------------------------------------------------------------------ */
 
-/* The range of a polynomial above the least lengths, which are compared. */
-static void bounds(const Lengths *l, const Polynomial *p, double *low, double *high)
-{
-    *low = *high = 0;
-    for (int i = 0; i < TERMS; i++) {
-        double least = (double)p->c[i], most = least;
-        for (int v = 0; v < l->symbols; v++) {
-            const Symbol *s = &l->symbol[v];
-            least *= pow((double)(s->least < s->most ? s->least + 1 : s->most), cg_power(i, v));
-            most *= pow((double)s->most, cg_power(i, v));
-        }
-        *low += p->c[i] < 0 ? most : least;
-        *high += p->c[i] < 0 ? least : most;
-    }
-}
-
 /* Of one length, c n + b is 0 with the whole n = -b / c alone, which may be compared. */
 static bool may_be_zero(const Lengths *l, const Polynomial *p)
 {
     double low, high;
-    bounds(l, p, &low, &high);
+    cg_bounds(l, p, 1, &low, &high); /* the least lengths are compared */
     if (low > 0 || high < 0)
         return false;
     if (p->degree > 1 || l->symbols > 1)

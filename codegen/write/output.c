@@ -60,7 +60,7 @@ static void write_readme(const Pipe *p, const CodegenOptions *opt, const char *d
     text_add(&t, "Build it, then run it; each rank takes %s:\n\n    make%s\n",
              p->stage.n == 1 ? "the one stage" : "one stage or more",
              opt->cpu ? "" : " pipeline-cuda run");
-    Text data = {.a = a}, infer = {.a = a};             /* without what the loss compares with */
+    Text data = {.a = a}, infer = {.a = a}; /* without what the loss compares with */
     for (uint32_t i = 0; i < g->input.n; i++) {
         ValueId v = g->input.at[i];
         if (v == p->loss_scale || graph_is_total(g, v))
@@ -207,16 +207,16 @@ static void write_totals(Pipe *p, Written *w)
 
 /* Its file and its tables; one of any lengths, as it is with some. */
 static StageGen *print_stage(Arena *a, Pipe *p, const CodegenOptions *opt, uint32_t i,
-                             Target target, OutsideFile *outside, Text *file, Text *tables)
+                             Target target, Written *w, Text *file)
 {
     Pipe *own = stage_of(p, i);
     if (opt->lengths)
-        return lengths_stage(a, opt, i, target, outside, file, tables);
+        return lengths_stage(a, opt, i, target, w->outside, file, &w->tables);
     StageGen *sg = cg_stage(a, own, i, target);
     sg->microbatches = own != p ? p : NULL;
     sg->profiled = opt->profile && target == TARGET_C;
     cg_stage_print(sg, file);
-    cg_tables_print(sg, outside, tables);
+    cg_tables_print(sg, w->outside, &w->tables);
     return sg;
 }
 
@@ -225,7 +225,7 @@ static void write_stage(Pipe *p, const CodegenOptions *opt, uint32_t i, Target t
 {
     Arena *a = arena_within(p->graph->arena);
     Text file = {.a = a};
-    StageGen *sg = print_stage(a, p, opt, i, target, w->outside, &file, &w->tables);
+    StageGen *sg = print_stage(a, p, opt, i, target, w, &file);
     put_source(a, w, arena_printf(a, "stage%u.%s", i, target_row(target)->ending), &file);
     if (target == TARGET_CUDA) {
         const StageGen *most = opt->lengths ? cg_stage(a, opt->lengths->most, i, target) : sg;
@@ -315,7 +315,11 @@ static void fill(Pipe *p, const CodegenOptions *opt, const char *dir, const char
 
 /* ---- whole or not at all --------------------------------------------------------------------- */
 
-typedef struct { Pipe *p; const CodegenOptions *opt; const char *dir, *temp; } Job;
+typedef struct {
+    Pipe *p;
+    const CodegenOptions *opt;
+    const char *dir, *temp;
+} Job;
 
 static void run(void *arg)
 {

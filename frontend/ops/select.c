@@ -282,33 +282,47 @@ static ValueId minor(Graph *g, ValueId x, int row, int n, unsigned used)
     return sum;
 }
 
+/* The row or column of x at which `is` is true. */
+static ValueId at_place(Graph *g, ValueId x, ValueId is, int axis)
+{
+    return g_reduce(g, OP_ReduceSum, g_where(g, is, x, g_like(g, x, 0)), 1, (int64_t[]){axis});
+}
+
+/* x without it: the first one stands there. */
+static ValueId but_place(Graph *g, ValueId x, ValueId is, int axis, int64_t n)
+{
+    return g_slice_axis(g, g_where(g, is, g_slice_axis(g, x, axis, 0, 1), x), axis, 1, n - 1);
+}
+
 /*
- * Gaussian elimination with partial pivoting (Golub and Van Loan, Matrix Computations, 3.4): the
- * product of the pivots, each with the sign of its exchange.  A column of zeros makes it 0.
+ * Gaussian elimination with complete pivoting (Golub and Van Loan, Matrix Computations, 3.4): the
+ * product of the pivots, each with the sign of its exchanges.  One is 0 where all that is left is:
+ * then the gradient is the one of the cofactors, those of a singular matrix too.
  */
 static ValueId pivots(Graph *g, ValueId x, int64_t n)
 {
     int row = low_shape(g, x).rank - 2, column = row + 1;
     ValueId product = NONE;
     for (; n > 0; n--) {
-        ValueId size = g_unary(g, OP_Abs, g_slice_axis(g, x, column, 0, 1)),
-                place = graph_node(g, OP_ArgMax, 1, &size, (Attr){.axis = row}),
-                is = g_binary(g, OP_Equal, g_iota(g, DT_I64, row + 2, row, n), place),
-                best = g_reduce(g, OP_ReduceSum, g_where(g, is, x, g_like(g, x, 0)), 1,
-                                (int64_t[]){row}),
-                pivot = g_slice_axis(g, best, column, 0, 1),
-                moved = g_binary(g, OP_Greater, place, g_like(g, place, 0)),
-                factor = g_where(g, moved, g_neg(g, pivot), pivot);
+        ValueId size = g_reduce(g, OP_ReduceMax, g_unary(g, OP_Abs, x), 1, (int64_t[]){column}),
+                down = graph_node(g, OP_ArgMax, 1, &size, (Attr){.axis = row}),
+                is = g_binary(g, OP_Equal, g_iota(g, DT_I64, row + 2, row, n), down),
+                best = at_place(g, x, is, row), of = g_unary(g, OP_Abs, best),
+                along = graph_node(g, OP_ArgMax, 1, &of, (Attr){.axis = column}),
+                here = g_binary(g, OP_Equal, g_iota(g, DT_I64, row + 2, column, n), along),
+                pivot = at_place(g, best, here, column);
+        ValueId factor = g_formula(
+            g, "p, down, along: moved = down > 0 ? Neg(p) : p; along > 0 ? Neg(moved) : moved",
+            pivot, down, along);
         product = product == NONE ? factor : g_mul(g, product, factor);
         if (n == 1)
             break;
         ValueId none = g_binary(g, OP_Equal, pivot, g_like(g, pivot, 0)),
-                others = g_where(g, is, g_slice_axis(g, x, row, 0, 1), x);
-        others = g_slice_axis(g, others, row, 1, n - 1);
-        ValueId times = g_div(g, g_slice_axis(g, others, column, 0, 1),
+                others = but_place(g, x, is, row, n);
+        ValueId times = g_div(g, at_place(g, others, here, column),
                               g_where(g, none, g_like(g, pivot, 1), pivot));
-        x = g_sub(g, g_slice_axis(g, others, column, 1, n - 1),
-                  g_mul(g, times, g_slice_axis(g, best, column, 1, n - 1)));
+        x = g_sub(g, but_place(g, others, here, column, n),
+                  g_mul(g, times, but_place(g, best, here, column, n)));
     }
     return product;
 }

@@ -118,18 +118,24 @@ static void test_causal_conv(void)
     arena_free(t->arena);
 }
 
-/* Of more than five rows: by elimination.  The values are numpy's. */
+/* Of more than five rows: by elimination.  The values are numpy's.  Two are singular: of rank 5, in
+   which a column is another one, and of rank 4. */
 static void test_det(void)
 {
     T *t = begin();
-    double v[72];
-    for (int i = 0; i < 72; i++)
+    double v[144];
+    for (int i = 0; i < 144; i++)
         v[i] = 2 * fmod(0.6180339887498949 * (i + 1) * (i + 1), 1) - 1;
-    ValueId x = input(t, S(2, 6, 6), v);
+    for (int row = 0; row < 6; row++) {
+        v[72 + 6 * row + 1] = v[72 + 6 * row];
+        v[108 + 6 * row] = v[108 + 6 * row + 3] = 0;
+    }
+    ValueId x = input(t, S(4, 6, 6), v);
     lower(t, OP_Det, 22, "", 1, &x, 1);
     const double *y = evaluate(t)[t->out[0]].data;
     ok(fabs(y[0] + 0.7785140365705316) < 1e-12 && fabs(y[1] + 0.9885515924707378) < 1e-12,
        "Det: %.17g and %.17g", y[0], y[1]);
+    ok(fabs(y[2]) < 1e-12 && y[3] == 0, "Det of singular ones: %.17g and %.17g", y[2], y[3]);
     check_gradient(t, 0, 0, "Det");
     arena_free(t->arena);
 }
