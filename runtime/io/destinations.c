@@ -9,6 +9,8 @@
 #include "checkpoint.h"
 #include "scratch.h"
 
+#include "base/file/replace.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -54,6 +56,9 @@ static PpStatus folders_apart(const Options *o, const Index *from)
     const char *read = from->path ? from->path : o->save.params ? o->save.params : own;
     if (grads && same_place(grads, read))
         return pp_fail(PP_ERR_MODEL, "--dump-grads would overwrite %s, which the run reads", grads);
+    if (grads && (same_place(grads, own) || same_place(grads, o->command.folder)))
+        return pp_fail(PP_ERR_MODEL, "--dump-grads %s: the program's own files are in this folder",
+                       grads);
     if (grads && steps && same_place(grads, steps))
         return pp_fail(PP_ERR_MODEL, "--dump-grads and --checkpoint are both to be written to %s",
                        grads);
@@ -66,30 +71,50 @@ static PpStatus folders_apart(const Options *o, const Index *from)
                : PP_OK;
 }
 
-/* File number i that the run writes; NULL: there is none. */
-static const char *file_of(const Options *o, int i, const char **option)
+/* What a run writes: only an earlier file of the same kind is written over, and thus none of the
+ * program, no weights and no model. */
+typedef struct {
+    const char *option, *path;
+    FileOurs ours;
+} Destination;
+
+static int begins(const char *at, size_t n, const void *text)
+{
+    const size_t k = strlen(text);
+    return !memcmp(at, text, n < k ? n : k); /* the first line of a log may have been cut off */
+}
+
+/* File number i that the run writes; path NULL: there is none. */
+static Destination file_of(const Options *o, int i)
 {
     const int n = o->data.output.n;
-    *option = i < n ? "--output" : i == n ? "--log-json" : "--trace";
-    const char *file = i < n    ? o->data.output.at[i].file
-                       : i == n ? o->report.log_json
-                                : o->report.trace;
-    return file && (i != n || strcmp(file, "-") != 0) ? file : NULL;
+    const char *log = o->report.log_json;
+    if (i < n)
+        return (Destination){"--output", o->data.output.at[i].file,
+                             {begins, "\x93NUMPY", "a .npy file"}};
+    if (i == n)
+        return (Destination){"--log-json", log && strcmp(log, "-") != 0 ? log : NULL,
+                             {begins, "{\"config\": ", "the log of a run"}};
+    return (Destination){"--trace", o->report.trace,
+                         {begins, "{\"displayTimeUnit\":\"ms\",\"traceEvents\":", "a trace"}};
 }
 
 PpStatus destinations_apart(const Options *o, const Index *from)
 {
-    const char *option, *other;
+    char why[FILE_WHY];
     for (int i = 0; i < o->data.output.n + 2; i++) {
-        const char *a = file_of(o, i, &option);
-        if (a && file_was_read(a))
-            return pp_fail(PP_ERR_MODEL, "%s would overwrite %s, which the run reads", option, a);
-        for (int k = 0; k < i && a; k++) {
-            const char *b = file_of(o, k, &other);
-            if (b && same_place(a, b))
-                return pp_fail(PP_ERR_MODEL, "%s and %s are both to be written to %s", other,
-                               option, a);
+        const Destination a = file_of(o, i);
+        if (a.path && file_was_read(a.path))
+            return pp_fail(PP_ERR_MODEL, "%s would overwrite %s, which the run reads", a.option,
+                           a.path);
+        for (int k = 0; k < i && a.path; k++) {
+            const Destination b = file_of(o, k);
+            if (b.path && same_place(a.path, b.path))
+                return pp_fail(PP_ERR_MODEL, "%s and %s are both to be written to %s", b.option,
+                               a.option, a.path);
         }
+        if (a.path && file_spare(a.path, &a.ours, why))
+            return pp_fail(PP_ERR_IO, "%s %s: %s", a.option, a.path, why);
     }
     return o->mode == MODE_TRAIN ? folders_apart(o, from) : PP_OK;
 }

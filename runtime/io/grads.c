@@ -159,6 +159,10 @@ PpStatus grads_write(const Plan *p, HostCopy *h, Group *members, const char *fol
         POOL(pool);
         Dump d = {&pool, p, &p->stage[l], folder, h, members, scale, NULL, NULL};
         if (s == PP_OK)
+            s = name_of(tmp, sizeof tmp, folder, d.rs, "");
+        if (s == PP_OK && file_was_read(tmp))
+            s = pp_fail(PP_ERR_MODEL, "--dump-grads would overwrite %s, which the run reads", tmp);
+        if (s == PP_OK)
             s = name_of(tmp, sizeof tmp, folder, d.rs, ".tmp");
         TRY(s = p->ask.member ? send_parts(&d) : write_file(&d, tmp, s));
     }

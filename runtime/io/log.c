@@ -46,8 +46,8 @@ static PpStatus open_json(Log *l)
     struct stat sb;
     const int there = !stat(path, &sb);
     int goes_on = l->first > 0 && there && S_ISREG(sb.st_mode);
-    l->made = !there;
     l->json = !strcmp(path, "-") ? stdout : fopen(path, goes_on ? "r+" : "w");
+    l->made = !there && l->json != stdout;
     if (!l->json || (goes_on && keep_lines(l->json, l->first) != PP_OK))
         return pp_fail(PP_ERR_IO, "--log-json %s: %s", path, strerror(errno));
     return PP_OK;
@@ -327,7 +327,7 @@ PpStatus log_close(Log *l)
     const char *path = l->opt->report.log_json;
     int bad = ferror(l->json) | (l->json == stdout ? fflush(stdout) : fclose(l->json));
     l->json = NULL;
-    if (bad && l->made && l->done == l->first)
+    if (bad && l->made)
         unlink(path); /* there was no room for its first line */
     return bad ? pp_fail(PP_ERR_IO, "--log-json %s: write error", path) : events;
 }

@@ -35,7 +35,7 @@ typedef struct {
     int64_t timed;         /* steps so far */
     int64_t memory;        /* of the rank that takes most, planned; 0: not asked for */
     FILE *json;
-    int made; /* json was not there before */
+    int made; /* json was not there before, and has no whole line yet */
     Events *events; /* NULL: none */
 } Log;
 

@@ -96,5 +96,8 @@ PpStatus log_config(Log *l, Group *g, const LogConfig *c, const MemoryReport *mi
     TRY(group_gather(g, &here, sizeof here, &room, &all));
     for (int k = 0; k < g->ranks; k++)
         l->memory = memory_total(&all[k]) > l->memory ? memory_total(&all[k]) : l->memory;
-    return l->json ? put_line(l, c, all, g->ranks) : PP_OK;
+    if (l->json)
+        TRY(put_line(l, c, all, g->ranks));
+    l->made = 0;
+    return PP_OK;
 }
