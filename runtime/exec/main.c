@@ -75,6 +75,8 @@ static PpStatus prepare(Run *run, Options *o, const Group *world)
     if (world && run->evaluation)
         data_digest(&run->evaluation->data);
     TRY(destinations_apart(o, &run->from));
+    if (save_wanted(o) && (!world || world->rank == 0))
+        TRY(checkpoint_claim(o));
     if (o->report.until)
         TRY(until_plan(run));
     return PP_OK;

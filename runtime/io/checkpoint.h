@@ -88,7 +88,10 @@ PpStatus checkpoint_failed(const Options *o, int64_t step, const char *why);
 /* Names each step_N without an index, as interrupted runs of older versions left them, except for
  * one that was noted before. */
 void checkpoint_unfinished(const Options *o, const char *noted);
-/* What an interrupted run has left; the folder for the files of this step. */
+/* One run at a time writes to a folder, where its file system has locks: rank 0's process has it,
+ * if it is there.  What an interrupted run has left goes. */
+PpStatus checkpoint_claim(const Options *o);
+/* The same; the folder for the files of this step. */
 PpStatus checkpoint_prepare(const Options *o, int64_t step);
 
 /* ---- resume.c: reading ---- */

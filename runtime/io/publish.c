@@ -12,10 +12,12 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -66,6 +68,18 @@ static void remove_unfinished(const char *folder)
         closedir(d);
 }
 
+PpStatus checkpoint_claim(const Options *o)
+{
+    static int held = -1; /* until the process ends, however it does */
+    if (held < 0)
+        held = open(o->save.checkpoint, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (held >= 0 && flock(held, LOCK_EX | LOCK_NB) && errno == EWOULDBLOCK)
+        return pp_fail(PP_ERR_IO, "--checkpoint %s: another run is writing there",
+                       o->save.checkpoint);
+    remove_unfinished(o->save.checkpoint);
+    return PP_OK;
+}
+
 void checkpoint_unfinished(const Options *o, const char *noted)
 {
     int n;
@@ -101,7 +115,7 @@ PpStatus checkpoint_prepare(const Options *o, int64_t step)
     TRY(checkpoint_folder(path, sizeof path, o, step, ".tmp"));
     struct stat sb;
     TRY(folder_make(o->save.checkpoint));
-    remove_unfinished(o->save.checkpoint);
+    TRY(checkpoint_claim(o)); /* it may be new */
     return mkdir(path, 0777) && (errno != EEXIST || lstat(path, &sb) || !S_ISDIR(sb.st_mode))
                ? checkpoint_failed(o, step, strerror(errno))
                : PP_OK;

@@ -224,6 +224,11 @@ R "gradients among checkpoints" 1 $P train "${D[@]}" --dump-grads ck
 R "log: no room for its first line" 3 small_disk $P train "${D[@]}" --log-json log.json
 R "output over data" 1 $P train "${D[@]}" --output logits=./x.npy
 R "log over a schedule" 1 $P train "${D[@]}" --batch 2 --schedule good.csv --log-json good.csv
+R "gradients among the program's files" 1 $P train "${D[@]}" --dump-grads two
+R "gradients over parameters that others stand for" 1 $P train "${D[@]}" --params ck/step_2 --dump-grads two/params
+R "log over weights" 3 $P train "${D[@]}" --log-json two/params/stage0.safetensors
+R "output over weights" 3 $P infer --data x=x.npy --output logits=two/params/stage1.safetensors
+R "trace over the program" 3 $P train "${D[@]}" --trace two/stage0.c
 R "two outputs in one file" 1 $P train "${D[@]}" --output logits=y.npy --trace ./y.npy
 R "output: a folder" 3 $P infer --data x=x.npy --output logits=folder
 R "trace: no such folder" 3 $P train "${D[@]}" --trace nowhere/trace.json
@@ -237,6 +242,10 @@ mkdir -p taking/stage1.safetensors.tmp
 refuse "gradients: one cannot be written" 3 $P train "${D[@]}" --dump-grads taking
 npy many.npy '<i8' '200, 4' 6400
 R "output: full" 3 small_disk $P infer --data x=many.npy --output logits=y.npy
+R "checkpoint: another run writes there" 3 flock more $P train "${D[@]}" --steps 3 --resume more --checkpoint more
+mkdir more/step_9.tmp
+is "what a killed run has left goes before there is no room" "$( (trap '' XFSZ; ulimit -f 1; $P train "${D[@]}" --steps 3 --resume more --checkpoint more 2>&1 | grep -c 'too large'); ls -d more/*.tmp 2>&1)" "1
+ls: cannot access 'more/*.tmp': No such file or directory"
 if command -v mpirun >/dev/null; then
     R "mpi: checkpoint over what is read" 1 mpirun -n 2 $P train "${D[@]}" --steps 2 --params ck/step_2 --checkpoint ck
     R "mpi: checkpoint under a file" 3 mpirun -n 2 $P train "${D[@]}" --checkpoint file/a/b
