@@ -441,6 +441,16 @@ static void rows_and_passes(Print *p)
         text_close(p->t);
 }
 
+/* Does no other statement store where this one does? */
+static bool stores_alone(const Nest *n, uint32_t store)
+{
+    for (uint32_t i = 0; i < n->stmt.n; i++)
+        if (i != store && n->stmt.at[i].kind == S_STORE &&
+            n->stmt.at[i].arg == n->stmt.at[store].arg)
+            return false;
+    return true;
+}
+
 /* What a row stores is computed once: later passes read it there.  To the bit: not what is rounded
  * to 16 bits where it is stored. */
 static const Nest *read_stored(Arena *a, const Nest *n, const Stmt **stored)
@@ -453,7 +463,8 @@ static const Nest *read_stored(Arena *a, const Nest *n, const Stmt **stored)
             !dtype_is_float(x->type) || dtype_is_half(x->type))
             continue;
         const NestArg *to = &n->arg.at[s->arg];
-        if (!s->acc && s->pass == x->pass && !to->optional && to->type == x->type) {
+        if (!s->acc && s->pass == x->pass && !to->optional && to->type == x->type &&
+            stores_alone(n, i)) {
             stored[s->in[0]] = s;
             x->keep = true;
         }

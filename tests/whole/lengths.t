@@ -58,6 +58,9 @@ is "in the bytes that are planned" "$("$work/two/pipeline" train --threads 1 --o
 # 5 * length: f16 holds 2045, that of the greatest sample, and not 2055.
 ok "a length times 5 that halves do not hold" refused "the program is another one" "$ppsplit" halves.onnx --bind batch=2 --loss mse --bind seq=1..418 -o "$work/no"
 ok "all that they hold" "$ppsplit" -q halves.onnx --bind batch=2 --loss mse --bind seq=1..409 -o "$work/halves"
+# 2060 - length: f16 holds 2052, that of the least one, and not 2051.
+ok "a length in a difference that halves do not hold" refused "the program is another one" "$ppsplit" falling.onnx --bind batch=2 --loss mse --bind seq=8..418 -o "$work/no"
+ok "all that they hold of it" "$ppsplit" -q falling.onnx --bind batch=2 --loss mse --bind seq=13..418 -o "$work/falling"
 ok "a length out of its range" refused "49 is not in 1..48" "$ppsplit" model.onnx "${split[@]}" --bind seq=49@1..48 -o "$work/no"
 data=(--data x=in.x.npy --data target=target.npy)
 ok "rows of 1 to 48 places" run any mixed "${data[@]}" --lengths seq=lengths.npy --microbatches 4
