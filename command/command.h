@@ -60,9 +60,9 @@ void read_lengths(Options *o);
 const char *bound_to(Arena *a, const Symbol *s, int64_t length); /* the option that says so */
 /* Which of the ranges is that of the rows, and which are those of lengths. */
 void settle_lengths(Options *o, const Graph *g);
-/* Which lengths are samples; few: as little beyond the greatest as will do.  false: that changes
- * nothing. */
-bool choose_lengths(Lengths *l, bool few);
+/* Which lengths are samples; after so many tries with which the model is refused, as beyond the end
+ * of a table.  false: no further try has others that suit. */
+bool choose_lengths(Lengths *l, int tries);
 void check_rows(const Options *o, const Pipe *p); /* where they vary, any number is taken */
 /* Options that a model of any length does not go with are fatal. */
 void check_lengths(const Options *o);

@@ -78,12 +78,14 @@ static bool is_free(const Lengths *l, int64_t n, int kind)
     return is;
 }
 
-/* From a little more than the 16 lanes of sums up to where there are enough for all symbols. */
-enum { FIRST = 17 };
+/* From a little more than the 16 lanes of sums up to where there are enough for all symbols; for a
+ * table that ends before, from half of that, still to more than 16: a program that does something
+ * else with fewer than 16 places is then refused. */
+enum { FIRST = 17, HALF = 9 };
 
-static int64_t enough(const Lengths *l, int kind)
+static int64_t enough(const Lengths *l, int64_t first, int kind)
 {
-    int64_t n = FIRST - 1;
+    int64_t n = first - 1;
     for (int have = 0; have < NODES * l->symbols;)
         have += kind_of(++n) <= kind;
     return n;
@@ -91,13 +93,13 @@ static int64_t enough(const Lengths *l, int kind)
 
 /* Numbers that no other symbol has, each about as much less than the one before: where a program
  * does something else with few places than with many, they differ. */
-static void choose(const Lengths *l, Symbol *s, int64_t last)
+static void choose(const Lengths *l, Symbol *s, int64_t first, int64_t last)
 {
     int64_t least[NODES], next = last;
     int kind = PRIME, k = NODES;
     for (; k > 0; kind += k > 0) {
         k = NODES;
-        for (int64_t n = FIRST; k > 0 && n <= last; n++)
+        for (int64_t n = first; k > 0 && n <= last; n++)
             if (is_free(l, n, kind))
                 least[--k] = n;
     }
@@ -139,21 +141,22 @@ static void add_others(Lengths *l)
 
 /* Below the greatest length, of which a constant is a part in all samples.  With a short range they
  * are beyond it: primes, or, for a model whose tables end there, as few more as it takes for all to
- * differ. */
-bool choose_lengths(Lengths *l, bool few)
+ * differ, and then fewer and fewer. */
+bool choose_lengths(Lengths *l, int tries)
 {
-    const int64_t primes = enough(l, PRIME), any = enough(l, FOUR_TIMES);
+    const int64_t primes = enough(l, FIRST, PRIME), any = enough(l, FIRST, FOUR_TIMES),
+                  least = tries > 0 ? any + 1 - tries : primes, first = least < any ? HALF : FIRST;
     bool beyond = false;
     for (int v = 0; v < l->symbols; v++)
         memset(l->symbol[v].node, 0, sizeof l->symbol[v].node);
     for (int v = 0; v < l->symbols; v++) {
-        const int64_t below = l->symbol[v].most - 1, least = few ? any : primes;
-        beyond |= below < primes;
-        choose(l, &l->symbol[v], below > least ? below : least);
+        const int64_t below = l->symbol[v].most - 1;
+        beyond |= below < least;
+        choose(l, &l->symbol[v], first, below > least ? below : least);
     }
     cg_sample(l);
     add_others(l);
-    return beyond;
+    return beyond && least > enough(l, HALF, FOUR_TIMES);
 }
 
 void read_lengths(Options *o)

@@ -49,7 +49,9 @@ static void with_lengths(const PlanReader *r, const int64_t *length, void (*run)
     free(said);
     if (!code)
         return;
-    diag_hint("--bind NAME=N makes a program of one length");
+    diag_hint("--bind NAME=N makes a program of one length; one of any length is what programs of "
+              "several lengths have in common, which have to differ and to be more than 16 at the "
+              "most, even where the range ends before");
     diag_fatal(code, WHERE_FILE(r->o->model.at[0]),
                "the lengths of --bind cannot vary: with %s, which others are compared with, the "
                "model is refused%s",
@@ -217,15 +219,19 @@ static void try_sample(void *arg)
     plan_pipe(x->r, x->size, NULL, &uncut, x->r->o->arena);
 }
 
-/* Where the model is refused with the first sample, as beyond the end of a table, few suit. */
+/* Where the model is refused with the longest, as beyond the end of a table, fewer suit. */
 static void choose_samples(PlanReader *r, int64_t rows, bool few)
 {
     Lengths *l = &r->o->lengths;
-    const bool may_fail = choose_lengths(l, few);
     Reading x = {r, {.rows = rows}};
-    memcpy(x.size.length, l->at[0], sizeof x.size.length);
-    if (may_fail && diag_quietly(try_sample, &x, NULL))
-        choose_lengths(l, true);
+    bool refused = true;
+    for (int tries = few, more = true; more && refused; tries++) {
+        more = choose_lengths(l, tries);
+        memcpy(x.size.length, l->at[l->all - 1], sizeof x.size.length);
+        refused = (more || tries > 1) && diag_quietly(try_sample, &x, NULL);
+    }
+    if (refused)
+        choose_lengths(l, 1);
 }
 
 static int64_t plan_rows(void *of, PlanMesh *mesh)
