@@ -66,9 +66,15 @@ const char plan_usage[] =
     "Example:\n"
     "  ppsplit plan model.onnx --loss cross_entropy --ranks 8 --memory 16G --batch 256\n";
 
+static int number(const char *option, const char *text)
+{
+    return text ? (int)given_number(option, text, 1 << 20) : 0;
+}
+
 void plan_check(Options *o)
 {
     static const char command[] = "ppsplit plan";
+    (void)number("ranks", o->automatic.ranks); /* a wrong one is named first */
     if (!o->plan.batch)
         bad_usage(command, "missing option: --batch=ROWS, the rows of a step");
     if (!o->plan.optimizer)
@@ -92,11 +98,6 @@ void plan_check(Options *o)
         bad_usage(command, "--%s needs --lengths", data->by_length ? "by-length" : "shuffle");
     if (o->dump)
         bad_usage(command, "--dump is for a split, not for a plan");
-}
-
-static int number(const char *option, const char *text)
-{
-    return text ? (int)given_number(option, text, 1 << 20) : 0;
 }
 
 /* As `pipeline' takes them. */

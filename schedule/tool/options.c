@@ -238,5 +238,5 @@ int sched_options(SchedOptions *o, int argc, char **argv)
     if (o->rows.n && (!o->costs || (strchr(o->costs, '=') && access(o->costs, R_OK) != 0)))
         return sched_usage("%s", "--lengths needs --costs TRACE.json, of a run with --lengths: it "
                                  "says what lengths take");
-    return o->name ? 0 : sched_usage("%s", "a schedule's name or file is missing");
+    return o->name ? 0 : sched_usage("%s", "missing operand: a schedule's name or file");
 }
