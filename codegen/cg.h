@@ -158,6 +158,7 @@ struct SizesMet {
     VEC(bool) constant;                                 /* those of a constant */
     VEC(SizeKnown) said;                                /* the answers */
     VEC(uint32_t) from;                                 /* part i's are from here on */
+    const SizesMet *first;                              /* the first sample's; NULL: this is it */
     /* the time before, and what was learnt of it; its next one; NULL: nothing */
     const SizesMet *before;
     const SizeKnown *learnt;

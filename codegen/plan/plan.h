@@ -39,6 +39,7 @@ int64_t cg_most_constant(const StageGen *sg, int64_t size);
 uint32_t cg_sizes_end(const SizesMet *s, uint32_t part);
 /* to be asked for once more, with what was learnt before; NULL: nothing was */
 SizesMet *cg_sizes_anew(Arena *a, const SizesMet *before);
+SizesMet *cg_sizes_like(Arena *a, const SizesMet *first); /* another sample's, which comes behind */
 void cg_sizes_part(SizesMet *s);                        /* here begins another part of the stage */
 bool cg_size_same(const SizeKnown *x, const SizeKnown *y);
 /* Is it another one with other lengths?  What divides it with any?  sg: the stage; NULL,

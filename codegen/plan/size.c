@@ -4,10 +4,12 @@
  * divides it with any length, and its text: of one that varies an expression of the lengths.
  *
  * The stage is planned or printed once more each time more of them are known (write/lengths.c):
- * programs of several lengths ask for the same sizes in the same order.  What is known of a number
- * is so wherever it is asked for, so that a pass never has two answers; where it is several sizes
- * with this length, the order tells them apart.  What is known of one decides which are asked for
- * next: parts, such as a step in print, keep that from moving all that come behind.
+ * programs of several lengths ask for the same sizes in the same order.  So the first sample alone
+ * recalls them, and the others are told what it was at the same place: 19 may be a length or 19
+ * classes, where the first sample has 43 and 19.  What is known of a number is so wherever it is
+ * asked for, so that a pass never has two answers; where it is several sizes with this length, the
+ * order tells them apart.  What is known of one decides which are asked for next: parts, such as a
+ * step in print, keep that from moving all that come behind.
  */
 #include <inttypes.h>
 #include <math.h>
@@ -38,10 +40,18 @@ bool cg_size_same(const SizeKnown *x, const SizeKnown *y)
 static const uint32_t SEVERAL = NONE - 1;
 static uint64_t key_of(int64_t size, bool constant) { return (uint64_t)size * 2 + constant; }
 
-SizesMet *cg_sizes_anew(Arena *a, const SizesMet *before)
+SizesMet *cg_sizes_like(Arena *a, const SizesMet *first)
 {
     SizesMet *s = arena_new_of(a, SizesMet);
-    *s = (SizesMet){.a = a, .before = before, .learnt = before ? before->said.at : NULL};
+    *s = (SizesMet){.a = a, .first = first};
+    return s;
+}
+
+SizesMet *cg_sizes_anew(Arena *a, const SizesMet *before)
+{
+    SizesMet *s = cg_sizes_like(a, NULL);
+    s->before = before;
+    s->learnt = before ? before->said.at : NULL;
     for (uint32_t i = 0; before && i < before->met.n; i++) {
         if (!s->learnt[i].known)
             continue;
@@ -71,11 +81,25 @@ static SizeKnown recall(SizesMet *s, int64_t size, bool constant)
     return only == NONE || only == SEVERAL ? known : s->learnt[only];
 }
 
+/* What the first sample was told at this place, unless it cannot be of this size. */
+static SizeKnown follow(const SizesMet *s, int64_t size, bool constant)
+{
+    const SizeKnown unknown = {false, size, 1, NULL, 0};
+    const uint32_t part = s->from.n - 1;
+    if (part >= s->first->from.n)
+        return unknown;
+    const uint32_t at = s->first->from.at[part] + s->met.n - s->from.at[part];
+    if (at >= cg_sizes_end(s->first, part) || s->first->constant.at[at] != constant)
+        return unknown;
+    const SizeKnown *known = &s->first->said.at[at];
+    return known->text || (known->known && known->most == size) ? *known : unknown;
+}
+
 static SizeKnown ask(SizesMet *s, int64_t size, bool constant)
 {
     if (!s)
         return (SizeKnown){true, size, size, NULL, 0};
-    const SizeKnown known = recall(s, size, constant);
+    const SizeKnown known = s->first ? follow(s, size, constant) : recall(s, size, constant);
     vec_push(s->a, &s->met, size);
     vec_push(s->a, &s->constant, constant);
     vec_push(s->a, &s->said, known);

@@ -110,8 +110,9 @@ static bool learn(Arena *a, const Lengths *l, SizesMet *const *met, bool wide)
 static void ask_anew(Arena *a, const Lengths *l, SizesMet **met)
 {
     write_unless_ended();
-    for (int k = 0; k < l->n; k++)
-        met[k] = cg_sizes_anew(a, met[k]);
+    met[0] = cg_sizes_anew(a, met[0]);
+    for (int k = 1; k < l->n; k++)
+        met[k] = cg_sizes_like(a, met[0]);
 }
 
 /* In each sample, with what is known. */
