@@ -37,7 +37,8 @@ ok "they go on" "${train[@]}" "${given[@]}" --steps 18 --shuffle 3 --resume rows
 is "with the same losses" "$(losses on.json)" "$(losses rows.json | tail -n 7)"
 is "a text is not written over" "$(out/pipeline tokens --tokens input_ids=text.txt "${bytes[@]}" --output target=text.txt 2>&1)" \
     "pipeline: error: --output would overwrite text.txt, which the run reads"
-is "what is of runs is refused" "$(out/pipeline tokens --steps 3 2>&1)" "pipeline: error: --steps is not for tokens: --tokens, --dtype-of and --output are"
+is "what is of runs is refused" "$(out/pipeline tokens --steps 3 2>&1)" "pipeline: error: --steps is not for tokens: --tokens, --dtype-of and --output are
+Try 'pipeline --help' for more information."
 is "nor what is no token" "$(out/pipeline tokens --tokens input_ids=raw.bin --dtype-of input_ids=i32 --output input_ids=none.npy 2>&1 | cut -c1-60; ls none.npy 2>&1)" \
     "pipeline: error: --tokens input_ids=raw.bin: row 0, position
 ls: cannot access 'none.npy': No such file or directory"
