@@ -5,14 +5,15 @@
 cd "$work" || exit 1
 
 # What the compiler sees of generated code, a word a line: no comments, strings emptied, kernels and the pointers of a function
-# called by their order (not members: .k is a k of a descriptor).
+# called by their order, as all variables of a function (not members: .k is a k of a descriptor).
 code_of() {
     local f
     for f in "$1"/*.c; do
         echo "== ${f##*/}"
         gcc -fpreprocessed -dD -E -P "$f" | sed -E 's/"(\\.|[^"\\])*"/""/g; s/0x[0-9a-f]{9,16}(u|U|l|L)*/HASH/g' |
             perl -0ne 'my %kernel; $kernel{$1} = "kernel" . keys %kernel while /^static \w+ (\w+)\(/gm;
-                for (split /(?<=\n\}\n)/) { my %of = %kernel; $of{$1} //= "p" . keys %of while /\*(?:const )?(\w+)(?:\[\])? =/g;
+                for (split /(?<=\n\}\n)/) { my %of = %kernel;
+                    $of{$1 // $2} //= "p" . keys %of while /\*(?:const )?(\w+)(?:\[\])? =|\b(?:float|double|char|bool|int|u?int\d+_t) \*?(\w+)(?=[],;)[]|\s+=)/g;
                     s/(?<![.\w])(\w+)\b/$of{$1} \/\/ $1/ge; s/\s+/\n/g; print }'
     done
 }
