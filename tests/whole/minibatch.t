@@ -51,7 +51,7 @@ said run two --batch 6 >"$work/said"
 ok "nor other rows" grep -q '^a step has 6 rows, but the loss over the minibatch is made for exactly 8: .*--loss-over minibatch=6$' "$work/said"
 is "rows that the model does not keep apart" "$(said "$ppsplit" -q ../contrast/model.onnx --loss output:mean --loss-over minibatch=8 -o "$work/none" | grep '^the model')" \
     "the model computes with exactly 2 rows, not with 8"
-is "no loss" "$("$ppsplit" --loss-over minibatch pairs.onnx -o "$work/none" 2>&1 | head -n 1)" "ppsplit: --loss-over minibatch without --loss"
+is "no loss" "$("$ppsplit" --loss-over minibatch pairs.onnx -o "$work/none" 2>&1 | head -n 1)" "ppsplit: error: --loss-over minibatch without --loss"
 
 # A model's own loss: whatever the microbatches, replicas, groups and passes, PyTorch's of all rows; what has no terms is named.
 cd "$top/models/special/valid" || exit 1
