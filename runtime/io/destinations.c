@@ -56,8 +56,8 @@ static PpStatus folders_apart(const Options *o, const Index *from)
     const char *read = from->path ? from->path : o->save.params ? o->save.params : own;
     if (grads && same_place(grads, read))
         return pp_fail(PP_ERR_MODEL, "--dump-grads would overwrite %s, which the run reads", grads);
-    if (grads && (same_place(grads, own) || same_place(grads, o->command.folder)))
-        return pp_fail(PP_ERR_MODEL, "--dump-grads %s: the program's own files are in this folder",
+    if (grads && same_place(grads, own))
+        return pp_fail(PP_ERR_MODEL, "--dump-grads %s: the program's parameters are in this folder",
                        grads);
     if (grads && steps && same_place(grads, steps))
         return pp_fail(PP_ERR_MODEL, "--dump-grads and --checkpoint are both to be written to %s",

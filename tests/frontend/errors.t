@@ -224,7 +224,6 @@ R "gradients among checkpoints" 1 $P train "${D[@]}" --dump-grads ck
 R "log: no room for its first line" 3 small_disk $P train "${D[@]}" --log-json log.json
 R "output over data" 1 $P train "${D[@]}" --output logits=./x.npy
 R "log over a schedule" 1 $P train "${D[@]}" --batch 2 --schedule good.csv --log-json good.csv
-R "gradients among the program's files" 1 $P train "${D[@]}" --dump-grads two
 R "gradients over parameters that others stand for" 1 $P train "${D[@]}" --params ck/step_2 --dump-grads two/params
 R "log over weights" 3 $P train "${D[@]}" --log-json two/params/stage0.safetensors
 R "output over weights" 3 $P infer --data x=x.npy --output logits=two/params/stage1.safetensors
