@@ -3,7 +3,7 @@
  * attributes, ascending and never empty, and the reduced dims stay as 1; a Reshape drops them where
  * ONNX does.
  */
-#include "frontend/low/low.h"
+#include "frontend/ragged/ragged.h"
 
 #include <math.h>
 
@@ -60,11 +60,10 @@ void import_reduce(Import *im)
     Shape s = low_shape(g, x);
     Dtype t = low_dtype(g, x);
     int n;
-    int64_t *axes = reduce_axes(im, s.rank, &n), count = 1;
+    int64_t *axes = reduce_axes(im, s.rank, &n);
     if (im->op == OP_ReduceMean && !dtype_is_float(t)) {
-        for (int i = 0; i < n; i++)
-            count *= s.d[axes[i]];
-        y = g_div(g, reduce(g, OP_ReduceSum, x, n, axes), g_like(g, x, (double)low_max(count, 1)));
+        ValueId count = ragged_along(im->state, x, n, axes, ragged_find(im->state, x));
+        y = g_div(g, reduce(g, OP_ReduceSum, x, n, axes), count);
     } else if (t == DT_BOOL) {
         bool empty = shape_elements(&s) == 0;
         y = g_cast(g, reduce(g, im->op, empty ? x : g_cast(g, x, DT_I32), n, axes), DT_BOOL);

@@ -19,6 +19,7 @@
  */
 #include <string.h>
 
+#include "ir/facts/facts.h"
 #include "ir/facts/spread.h"
 #include "ragged.h"
 
@@ -110,12 +111,13 @@ static ValueId result(const Core *c, ValueId v, Ragged r)
     return v;
 }
 
-/* May v be 0 behind the places that are there?  Not the root of what a norm adds to. */
+/* May v be 0 behind the places that are there?  Not what a norm divides by. */
 static bool may_vanish(const Graph *g, ValueId v)
 {
-    const Node *n = graph_made_by(g, v, OP_Sqrt), *sum = graph_made_by(g, n ? n->in[0] : v, OP_Add);
-    double more;
-    return !sum || !low_uniform(g, sum->in[1], &more) || more <= 0;
+    Intervals ranges = {.g = g, .arena = arena_within(g->arena)};
+    const Interval r = range_of(&ranges, v);
+    arena_free(ranges.arena);
+    return !(r.lo > 0 || r.hi < 0);
 }
 
 static ValueId by_place(Core *c, Ragged was)
@@ -135,8 +137,8 @@ static ValueId by_place(Core *c, Ragged was)
             continue;
         const Ragged is = *r;
         c->in[i] = ragged_in_order(s, c->in[i]);
-        if (op_is_singular(c->n.op, i) && may_vanish(s->g, c->in[i]) &&
-            dtype_is_float(low_dtype(s->g, c->in[i])))
+        if (op_is_singular(c->n.op, i) && dtype_is_float(low_dtype(s->g, c->in[i])) &&
+            may_vanish(s->g, c->in[i]))
             c->in[i] = ragged_only_there(s, &is, c->in[i], 1);
     }
     ValueId y = ragged_node(c);

@@ -309,6 +309,20 @@ static double neutral(Op op)
     return most ? -(double)INFINITY : least ? (double)INFINITY : op == OP_ReduceProd ? 1 : 0;
 }
 
+ValueId ragged_along(ImportState *s, ValueId x, int n, const int64_t *axes, const Ragged *r)
+{
+    Graph *g = s->g;
+    const Shape shape = low_shape(g, x);
+    int64_t known = 1;
+    ValueId count = NONE;
+    for (int i = 0; i < n; i++)
+        if (r && axes[i] == r->dim)
+            count = g_cast(g, g_reshape(g, ragged_count(s, r->mask), &(Shape){0}), low_dtype(g, x));
+        else
+            known *= shape.d[axes[i]];
+    return count == NONE ? g_like(g, x, (double)known) : low_scale(g, count, (double)known);
+}
+
 ValueId ragged_reduce(Core *c, Ragged was)
 {
     Graph *g = c->s->g;
@@ -326,14 +340,11 @@ ValueId ragged_reduce(Core *c, Ragged was)
     if (isinf(neutral(op)) && !dtype_is_float(t))
         refuse(c->im, 0, " along such a dim");
     c->in[0] = ragged_only_there(c->s, &was, ragged_in_order(c->s, c->in[0]), neutral(op));
-    if (op != OP_ReduceMean && c->im->op != OP_ReduceMean)
+    if (op != OP_ReduceMean)
         return ragged_node(c);
-    ValueId sum = graph_node(g, OP_ReduceSum, 1, c->in, c->n.attr),
-            count = g_cast(g, g_reshape(g, ragged_count(c->s, was.mask), &(Shape){0}), t);
-    const Shape x = low_shape(g, c->in[0]), y = low_shape(g, sum);
-    const double all = (double)(shape_elements(&x) / shape_elements(&y));
-    sum = g_div(g, sum, low_scale(g, count, all / (double)x.d[was.dim]));
-    return op == OP_ReduceMean ? sum : low_scale(g, sum, all); /* by which its importer divides */
+    ValueId x = g_cast(g, c->in[0], dtype_sum(t)),
+            sum = graph_node(g, OP_ReduceSum, 1, &x, c->n.attr);
+    return g_cast(g, g_div(g, sum, ragged_along(c->s, x, c->n.attr.n, c->n.attr.axes, &was)), t);
 }
 
 ValueId ragged_softmax(Core *c, Ragged was)

@@ -117,9 +117,19 @@ static Interval range_difference(const Of *o)
 {
     return (Interval){o->in[0].lo - o->in[1].hi, o->in[0].hi - o->in[1].lo};
 }
+static Interval range_magnitude(const Of *o)
+{
+    Interval a = o->in[0];
+    return a.lo >= 0 ? a : a.hi <= 0 ? (Interval){-a.hi, -a.lo} : (Interval){0, fmax(-a.lo, a.hi)};
+}
+/* A square is not negative. */
 static Interval range_product(const Of *o)
 {
     Interval a = o->in[0], b = o->in[1];
+    if (o->n->in[0] == o->n->in[1]) {
+        a = range_magnitude(o);
+        return (Interval){a.lo * a.lo, a.hi * a.hi};
+    }
     return corners(a.lo * b.lo, a.lo * b.hi, a.hi * b.lo, a.hi * b.hi);
 }
 static Interval range_quotient(const Of *o)
@@ -142,11 +152,6 @@ static Interval range_remainder(const Of *o)
 }
 
 static Interval range_negative(const Of *o) { return (Interval){-o->in[0].hi, -o->in[0].lo}; }
-static Interval range_magnitude(const Of *o)
-{
-    Interval a = o->in[0];
-    return a.lo >= 0 ? a : a.hi <= 0 ? (Interval){-a.hi, -a.lo} : (Interval){0, fmax(-a.lo, a.hi)};
-}
 static Interval range_lesser(const Of *o)
 {
     return (Interval){fmin(o->in[0].lo, o->in[1].lo), fmin(o->in[0].hi, o->in[1].hi)};
@@ -158,6 +163,12 @@ static Interval range_greater(const Of *o)
 static Interval range_positive(const Of *o)
 {
     return (Interval){fmax(o->in[0].lo, 0), fmax(o->in[0].hi, 0)};
+}
+static Interval range_not_negative(const Of *o) { return (void)o, (Interval){0, (double)INFINITY}; }
+static Interval range_root(const Of *o)
+{
+    Interval a = range_positive(o);
+    return (Interval){sqrt(a.lo), sqrt(a.hi)};
 }
 static Interval range_floor(const Of *o)
 {
@@ -185,7 +196,7 @@ static Interval range_cast(const Of *o)
                : (Interval){trunc(o->in[0].lo), trunc(o->in[0].hi)};
 }
 
-/* Of 1 to n elements, which are rounded on the way. */
+/* Of 1 to n elements, which are rounded on the way, to no other sign. */
 static Interval sum_of(const Of *o, Interval a, int64_t n)
 {
     double k = (double)n,
@@ -193,7 +204,8 @@ static Interval sum_of(const Of *o, Interval a, int64_t n)
                   : is_whole(o)  ? 0
                                  : 0x1p-22,
            off = part > 0 ? part * k * k * fmax(fabs(a.lo), fabs(a.hi)) : 0;
-    return (Interval){fmin(a.lo, k * a.lo) - off, fmax(a.hi, k * a.hi) + off};
+    Interval r = {fmin(a.lo, k * a.lo) - off, fmax(a.hi, k * a.hi) + off};
+    return (Interval){a.lo >= 0 ? fmax(r.lo, 0) : r.lo, a.hi <= 0 ? fmin(r.hi, 0) : r.hi};
 }
 
 static int64_t reduced(const Of *o)

@@ -6,6 +6,7 @@
 
 #include "import_model.h"
 #include "ir/facts/facts.h"
+#include "oracle/oracle.h"
 
 enum { INPUT = 11, OUTPUT = 12, FLOAT = 1, UINT8 = 2, INT32 = 6, INT64 = 7, BOOL = 9 };
 
@@ -307,10 +308,62 @@ static void test_masked(void)
     is(import_with(&m, ""), 4, "0 0 : 0", "rows that a mask takes and puts back stay in place");
 }
 
+/* Its values, where the inputs hold these bytes. */
+static Tensor *values(const Graph *g, void *const *data)
+{
+    Tensor *at = arena_array(arena, Tensor, g->value.n);
+    NodeId *list = arena_array(arena, NodeId, g->node.n + 1);
+    for (ValueId v = 0; v < g->value.n; v++)
+        if (val(g, v)->kind == V_CONST)
+            at[v] = (Tensor){val(g, v)->dtype, val(g, v)->shape, arena_array(arena, double, 64)},
+            memcpy(at[v].data, val(g, v)->data,
+                   (size_t)shape_elements(&at[v].shape) * dtype_size(at[v].dtype));
+    for (uint32_t i = 0; i < g->input.n; i++)
+        at[g->input.at[i]] = (Tensor){val(g, g->input.at[i])->dtype,
+                                      val(g, g->input.at[i])->shape, data[i]};
+    for (NodeId n = 0; n < g->node.n; n++)
+        list[n] = n;
+    oracle_nodes(g, arena, list, g->node.n, at);
+    return at;
+}
+
+/* The rows of x that a mask takes, as u. */
+static M picked(int type, const char *dims)
+{
+    M m = {0};
+    value(&m, INPUT, "x", type, dims);
+    value(&m, INPUT, "mask", BOOL, "4");
+    node(&m, "NonZero", "found", "mask", "f", NULL, NULL);
+    node(&m, "Transpose", "turned", "f", "t", NULL, NULL);
+    node(&m, "GatherND", "got", "x t", "u", NULL, NULL);
+    return m;
+}
+
+/* One of four is there: the sum of as many as there can be is too large. */
+static void test_means(void)
+{
+    int64_t x[4] = {0, 0, INT64_MAX / 2, 0}, y[] = {0, 0};
+    uint16_t half[4] = {0x7b00, 0, 0x7b00, 0}; /* 57344 */
+    bool one[4] = {0, 0, 1, 0}, two[4] = {1, 0, 1, 0};
+    for (int k = 0; k < 2; k++) {
+        enum { FLOAT16 = 10 };
+        M m = picked(k ? FLOAT16 : INT64, "4");
+        node(&m, "ReduceMean", "mean", "u", "y", NULL, NULL);
+        value(&m, OUTPUT, "y", k ? FLOAT16 : INT64, "1");
+        Graph *g = import_with(&m, "");
+        Tensor *at = g ? values(g, k ? (void *[]){half, two} : (void *[]){x, one}) : NULL;
+        if (g)
+            memcpy(y, at[g->output.at[0]].data, k ? sizeof *half : sizeof *y);
+        ok(g && (k ? !memcmp(y, half, sizeof *half) : y[0] == x[2]), "the mean of %s",
+           k ? "halves" : "whole numbers");
+    }
+}
+
 int main(void)
 {
     models_begin();
     test_masked();
+    test_means();
     test_names();
     test_computed();
     test_refusals();

@@ -63,6 +63,10 @@ static void by_hand(void)
     is(graph_node(g, OP_ArgMax, 1, &f, (Attr){0}), 0, 3, "the position of a maximum");
     is(g_unary(g, OP_Ceil, g_mul(g, g_unary(g, OP_Sigmoid, f), g_like(g, f, 3))), 0, 4,
        "3 sigmoid(x), rounded up, may be 4 in float32: bounds are rounded outwards");
+    ValueId squares = total(OP_ReduceMean, g_mul(g, f, f));
+    is(squares, 0, inf, "a mean of squares");
+    is(less(g_unary(g, OP_Sqrt, g_add(g, squares, g_like(g, f, 4))), g_like(g, f, 1)), 0, 0,
+       "what a norm divides by is not small");
     is(less(count, g_like(g, count, 5)), 1, 1, "less than 5 it is always");
     is(less(g_like(g, count, 4), count), 0, 0, "more than 4 never");
     is(less(g_unary(g, OP_Sigmoid, f), g_like(g, f, 2)), 0, 1, "of a NaN no comparison is true");
