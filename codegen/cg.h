@@ -24,16 +24,13 @@ typedef struct {
     int64_t shift;     /* bytes behind `offset` where it is with this length */
 } StageConst;
 
-/* A kernel.  Of a nest: the step that it was first printed for, and which of that step's kernels it
- * is; what its callers have in common of each argument that its text names, and all names. */
+/* A kernel; head: up to its name.  Of a nest: what its callers have in common of each argument, and
+ * those that its text names. */
 typedef struct {
-    const char *name, *comment;
-    const char *text, *code; /* all of it; its parameters and its body */
-    Func *f;
-    uint32_t step, number, args;
-    struct Argument *arg;    /* of the first caller's nest; NULL: it is no nest's */
+    const char *name, *comment, *formula, *head, *params, *body;
+    struct Argument *arg;           /* of the first caller's nest; NULL: it is no nest's */
+    uint32_t args;
     Ids named;
-    const char **arg_name;
 } StageKernel;
 
 /* The kernels of a stage, each distinct text once. */

@@ -13,6 +13,10 @@ void text_line(Text *t, const char *fmt, ...) PRINTF_LIKE(2, 3);
 /* a line that begins a block, whose lines are indented; its "}" */
 void text_open(Text *t, const char *fmt, ...) PRINTF_LIKE(2, 3);
 void text_close(Text *t);
+/* In a text before a name that is to be replaced, once all is printed (print/argument.c): a line
+   that has one is cut by text_lines(), which adds lines that were indented before. */
+enum { TEXT_LATER = '\1' };
+void text_lines(Text *t, const char *lines);
 /* one more of a list: ", x" behind others */
 void text_item(Text *t, const char *fmt, ...) PRINTF_LIKE(2, 3);
 const char *text_numbers(Arena *a, const int64_t *x, int n);            /* "2, 3, 4" */

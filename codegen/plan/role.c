@@ -104,6 +104,7 @@ const char *role_known(const StageGen *sg, ValueId v)
 
 const char *role_one(Arena *a, const char *name)
 {
+    name += *name == TEXT_LATER;
     const size_t n = strcspn(name, "0123456789");
     for (uint32_t k = 0; k < KNOWN; k++)
         if (n == strlen(known[k]) && strncmp(name, known[k], n) == 0)

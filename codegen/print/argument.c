@@ -1,8 +1,8 @@
 /*
  * argument.c - what kernels of nests call their arguments.  In: a kernel, printed with what each
- * argument is to its step ("x", "dy", "w"), and its calls.  Out: its text with names after the
- * model: what its callers call the argument, where all call it the same; else what their modules
- * have in common, "ln_1_weight" or "weight"; else what it is to the step.
+ * argument is to its step ("x", "dy", "w") behind a TEXT_LATER, and its calls.  Out: its text with
+ * names after the model: what its callers call the argument, where all call it the same; else what
+ * their modules have in common, "ln_1_weight" or "weight"; else what it is to the step.
  */
 #include <ctype.h>
 #include <string.h>
@@ -10,6 +10,7 @@
 #include "names.h"
 
 typedef struct Argument {
+    const char *written; /* in the text */
     const char *role;   /* what it is to the step, or that it holds means or the like */
     bool known;         /* the latter */
     bool parameter;     /* or its gradient */
@@ -56,8 +57,10 @@ void argument_join(const Out *o, const Step *s, const Ids *named, StageKernel *k
         k->args = s->nest->arg.n;
         k->named = *named;
         k->arg = arena_array(o->a, Argument, k->args + 1);
-        for (uint32_t i = 0; i < k->args; i++)
+        for (uint32_t i = 0; i < k->args; i++) {
             k->arg[i] = argument(o, s, i);
+            k->arg[i].written = argument_names(o, s)[i];
+        }
     }
     for (uint32_t i = 0; i < named->n && !first; i++) {
         Argument *x = &k->arg[k->named.at[i]];
@@ -124,19 +127,16 @@ static const char **numbered(Arena *a, const char *const *base, uint32_t n)
 
 const char **argument_names(const Out *o, const Step *s)
 {
-    if (o->kernel)
-        return o->kernel->arg_name;
     const uint32_t n = s->nest->arg.n;
     const char **base = arena_array(o->a, const char *, n + 1);
     for (uint32_t i = 0; i < n; i++)
-        base[i] = role(&s->arg.at[i]);
+        base[i] = arena_printf(o->a, "%c%s", TEXT_LATER, role(&s->arg.at[i]));
     return numbered(o->a, base, n);
 }
 
 /* A module has one result: of several values that have its name alone none is called so. */
-void argument_choose(StageKernel *k)
+static const char **chosen(Arena *a, const StageKernel *k)
 {
-    Arena *a = k->f->a;
     const char **of = arena_array(a, const char *, k->args + 1),
                **base = arena_array(a, const char *, k->args + 1);
     for (uint32_t i = 0; i < k->args; i++)
@@ -147,44 +147,44 @@ void argument_choose(StageKernel *k)
             if (i != j && !x->parameter && of[i] != x->called && strcmp(of[i], of[j]) == 0)
                 base[i] = x->role;
     }
-    k->arg_name = numbered(a, base, k->args);
+    return numbered(a, base, k->args);
 }
 
 /* ---- the text -------------------------------------------------------------------------------- */
 
-static bool is_word(char c) { return isalnum((unsigned char)c) || c == '_'; }
-
-/* Is the word at `at` declared there, or called?  "float x", "float *x", ", x = 0", "x(" */
-static bool is_other(const char *begin, const char *at, size_t n)
+/* What is made of an argument, such as its element, has its name, too.  marked: the arguments
+ * themselves are still told from other words. */
+static const char *under_names(Arena *a, const StageKernel *k, const char *const *name,
+                               const char *text, bool marked)
 {
-    const char *before = at;
-    if (at - begin > 2 && strncmp(at - 2, ", ", 2) == 0 && strncmp(at + n, " = ", 3) == 0)
-        return true;
-    while (before > begin && before[-1] == '*')
-        before--;
-    const bool spaced = before > begin && before[-1] == ' ';
-    before -= spaced;
-    return at[n] == '(' || (spaced && before > begin && is_word(before[-1]));
+    Text t = {.a = a};
+    for (const char *at; (at = strchr(text, TEXT_LATER)); ) {
+        size_t n = 1;
+        while (isalnum((unsigned char)at[n]))
+            n++;
+        uint32_t i = 0;
+        while (strncmp(k->arg[i].written, at, n) != 0 || k->arg[i].written[n])
+            INSIST(++i < k->args);
+        text_add(&t, "%.*s%.*s%s", (int)(at - text), text, marked && at[n] != '_', at, name[i]);
+        text = at + n;
+    }
+    text_add(&t, "%s", text);
+    return text_all(&t);
 }
 
-/* Is there something else of that name in the kernel? */
-static bool is_taken(const char *code, const char *name)
+const char *argument_text(Arena *a, const StageKernel *k, const char *text)
 {
-    const size_t n = strlen(name);
-    uint32_t times = 0;
-    for (const char *at = code; (at = strstr(at, name)); at += n)
-        times += (at == code || !is_word(at[-1])) && !is_word(at[n]) && is_other(code, at, n);
-    return times > 1;
-}
-
-bool argument_rename(StageKernel *k)
-{
-    bool again = false;
-    for (uint32_t i = 0; i < k->args; i++)
-        if (is_taken(k->code, k->arg_name[i])) {
-            INSIST(strlen(k->arg_name[i]) < 2 * LONGEST_NAME);
-            k->arg_name[i] = longer(k->f->a, k->arg_name, k->args, k->arg_name[i]);
-            again = true;
-        }
-    return again;
+    if (!k->arg)
+        return text;
+    const char **name = chosen(a, k), *code = arena_printf(a, "%s\n%s", k->params, k->body),
+               *words = under_names(a, k, name, code, true);
+    for (uint32_t i = 0; i < k->args;) {
+        if (!out_names(words, name[i++]))
+            continue;
+        name[i - 1] = longer(a, name, k->args, name[i - 1]);
+        INSIST(strlen(name[i - 1]) < 2 * LONGEST_NAME);
+        words = under_names(a, k, name, code, true);
+        i = 0;
+    }
+    return under_names(a, k, name, text, false);
 }

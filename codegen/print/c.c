@@ -472,7 +472,7 @@ static const Nest *read_stored(Arena *a, const Nest *n, const Stmt **stored)
     return own ? own : n;
 }
 
-void nest_print_c(Arena *a, const Nest *n, const char *const *arg_name, Text *t)
+const char *nest_print_c(Arena *a, const Nest *n, const char *const *arg_name, Text *t)
 {
     const Stmt **stored = arena_array(a, const Stmt *, n->stmt.n + 1);
     n = read_stored(a, n, stored);
@@ -495,4 +495,5 @@ void nest_print_c(Arena *a, const Nest *n, const char *const *arg_name, Text *t)
         print_c_column(&c.p, weight(n) >= PARALLEL_FROM);
     else
         rows_and_passes(&c.p);
+    return c.p.names.formula;
 }

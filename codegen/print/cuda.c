@@ -91,7 +91,7 @@ void nest_print_cuda(Arena *a, const Nest *n, int64_t full, const char *const *a
     c.vector = arena_array(a, bool, n->stmt.n + 1);
     c.still = arena_array(a, bool, n->stmt.n + 1);
     c.tiled = arena_array(a, bool, n->stmt.n + 1);
-    *out = (CudaNest){.index = c.index};
+    *out = (CudaNest){.formula = c.p.names.formula, .index = c.index};
     if (n->nd == 0)
         single(&c);
     else if (n->kind == NEST_POINT && cuda_tile_along(&c) >= 0)

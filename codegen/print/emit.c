@@ -52,8 +52,9 @@ static void put_line(Text *t, const char *all)
     const char *s = all;
     int indent = t->indent;
     bool comment = strncmp(s, "//", 2) == 0,
-         whole = strpbrk(s, "\"\n#") != NULL || (!comment && strstr(s, " // "));
-    while ((int)strlen(s) + 4 * (indent + (comment && s != all)) > WIDTH && (comment || !whole)) {
+         whole = strchr(s, TEXT_LATER) ||
+                 (!comment && (strpbrk(s, "\"\n#") || strstr(s, " // ")));
+    while ((int)strlen(s) + 4 * (indent + (comment && s != all)) > WIDTH && !whole) {
         const char *at = cut(s, WIDTH - 4 * (indent + (comment && s != all)) + 1);
         if (!at)
             break;
@@ -77,6 +78,16 @@ void text_line(Text *t, const char *fmt, ...)
     va_start(ap, fmt);
     put_line(t, arena_vprintf(t->a, fmt, ap));
     va_end(ap);
+}
+
+void text_lines(Text *t, const char *lines)
+{
+    for (const char *end; (end = strchr(lines, '\n')); lines = end + 1) {
+        const size_t blank = strspn(lines, " ") / 4 * 4;
+        t->indent = (int)blank / 4;
+        put_line(t, arena_strndup(t->a, lines + blank, (size_t)(end - lines) - blank));
+    }
+    t->indent = 0;
 }
 
 void text_open(Text *t, const char *fmt, ...)

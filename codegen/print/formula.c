@@ -222,11 +222,6 @@ static Formula explain(Arena *a, const Nest *n, const char *const *arg_name, Tex
     return f;
 }
 
-void formula_print(Arena *a, const Nest *n, const char *const *arg_name, Text *t)
-{
-    explain(a, n, arg_name, t);
-}
-
 /* "x_j"; of one for a row "x_i"; of rstds "rstd" */
 static const char *element_name(Arena *a, const char *arg, bool row)
 {
@@ -255,5 +250,5 @@ PrintNames formula_names(Arena *a, const Nest *n, const char *const *arg_name)
             f.name[i] = arena_printf(a, "%s%d", base, k);
         *strmap_at(&taken, f.name[i]) = i;
     }
-    return (PrintNames){f.name, f.letters};
+    return (PrintNames){text_all(&text), f.name, f.letters};
 }

@@ -525,7 +525,7 @@ static void print_launch(Kernel *k, const char *comment, const char *params, con
         k->grid ? k->grid
                 : arena_printf(k->a, "pp_blocks(%s, %d)", out_lin(o, k->work), k->threads);
     text_line(t, "PP_WORK(\"%s\", 0, 0);", op_name(k->n->op));
-    out_launch(o, k->s, &(KernelText){comment, NULL, params, body, k->index, NULL},
+    out_launch(o, k->s, &(KernelText){comment, "", params, body, k->index, NULL},
                &(Grid){k->threads, 0, grid, arena_printf(k->a, "%d", k->threads)},
                text_all(&k->args));
 }
@@ -538,7 +538,7 @@ static void print_call(Kernel *k)
     if (k->device)
         print_launch(k, comment, params, body);
     else
-        out_call(k->o, k->s, &(KernelText){comment, NULL, params, body, k->index, NULL},
+        out_call(k->o, k->s, &(KernelText){comment, "", params, body, k->index, NULL},
                  text_all(&k->args));
 }
 

@@ -16,7 +16,7 @@ static const char *function(Out *o, const Step *s, const char *comment)
 {
     StageGen *body = s->loop->body;
     body->sizes = o->f->sg->sizes;
-    const KernelText text = {arena_printf(o->a, "a step of %s", comment), NULL, "const PpCtx *c",
+    const KernelText text = {arena_printf(o->a, "a step of %s", comment), "", "const PpCtx *c",
                              o->lines(body->func[F_FORWARD]), NULL, NULL};
     const int64_t bytes = s->loop->body_room + cg_bytes_work(body);
     o->bytes_scratch = bytes > o->bytes_scratch ? bytes : o->bytes_scratch;

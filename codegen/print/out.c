@@ -20,14 +20,13 @@ static bool in_comment(const char *code, const char *p)
     return is;
 }
 
-/* ... but for comments and members. */
-static bool names(const char *code, const char *name)
+bool out_names(const char *code, const char *name)
 {
     const size_t n = strlen(name);
     for (const char *p = code; (p = strstr(p, name)); p += n) {
         const char before = p == code ? ' ' : p[-1];
-        if (!is_word(before) && before != '.' && before != '>' && !is_word(p[n]) &&
-            !in_comment(code, p))
+        if (!is_word(before) && before != '.' && before != '>' && before != TEXT_LATER &&
+            !is_word(p[n]) && !in_comment(code, p))
             return true;
     }
     return false;
@@ -40,7 +39,7 @@ static const char *symbol(int v) { return v == ROWS ? "rows" : cg_length_name[v]
 void out_symbols(Text *t, const char *code, const char *context)
 {
     for (int v = 0; v < ALL_SYMBOLS; v++)
-        if (names(code, symbol(v)))
+        if (out_names(code, symbol(v)))
             text_line(t, "const int64_t %s = %s->%s;", symbol(v), context,
                       v == ROWS ? "rows" : arena_printf(t->a, "length.of[%d]", v));
 }
@@ -54,7 +53,7 @@ static const char *with_symbols(Arena *a, const KernelText *x, bool types, const
                        : strcmp(x->index, "int") == 0 ? "(int)"
                                                       : "";
     for (int v = 0; v < ALL_SYMBOLS && x->index; v++)
-        if (names(x->body, symbol(v)))
+        if (out_names(x->body, symbol(v)))
             text_item(&t, "%s%s", type, symbol(v));
     if (*rest)
         text_item(&t, "%s", rest);
@@ -164,7 +163,7 @@ Parameters out_parameters(Out *o, const Step *s, const char *const *name, const 
     for (uint32_t i = 0; i < s->nest->arg.n; i++) {
         const NestArg *x = &s->nest->arg.at[i];
         const char *only = o->target->device && !s->shared[i] ? "__restrict__ " : "";
-        if (!names(body, name[i]))
+        if (!out_names(body, name[i]))
             continue;
         text_item(&p.params, "%s%s *%s%s", x->written ? "" : "const ", cg_ctype(x->type), only,
                   name[i]);
@@ -176,15 +175,19 @@ Parameters out_parameters(Out *o, const Step *s, const char *const *name, const 
 
 /* ---- kernels --------------------------------------------------------------------------------- */
 
-static const char *kernel_text(Arena *a, const KernelText *x, const char *comment,
-                               const char *head, const char *name, const char *params)
+void cg_kernels_print(StageGen *sg)
 {
-    Text t = {.a = a};
-    text_line(&t, "// %s", comment);
-    text_add(&t, "%s", x->formula ? x->formula : "");
-    text_line(&t, "%s %s(%s)", head, name, params);
-    text_add(&t, "{\n%s}\n\n", x->body);
-    return text_all(&t);
+    KernelList *list = sg->print.kernels;
+    list->text = (Text){.a = sg->a};
+    for (uint32_t i = 0; i < list->all.n; i++) {
+        const StageKernel *k = &list->all.at[i];
+        Text t = {.a = sg->a};
+        text_line(&t, "// %s", k->comment);
+        text_add(&t, "%s", k->formula);
+        text_line(&t, "%s %s(%s)", k->head, k->name, k->params);
+        text_add(&t, "{\n%s}\n\n", k->body);
+        text_lines(&list->text, argument_text(sg->a, k, text_all(&t)));
+    }
 }
 
 /* What the comments of two callers have in common; where they differ in more than numbers the first
@@ -197,8 +200,8 @@ static const char *comment_of_both(Arena *a, const char *x, const char *y)
     return arena_printf(a, "%.*s; ..%s", (int)(shape - x), x, shape);
 }
 
-/* head: up to the name.  A nest's text is printed once more, under names for its arguments, once
- * all of its callers are known. */
+/* head: up to the name.  A nest's text has names for its arguments once all of its callers are
+ * known. */
 static const char *kernel(Out *o, const Step *s, const KernelText *x, const char *head)
 {
     StageGen *sg = o->f->sg;
@@ -206,15 +209,6 @@ static const char *kernel(Out *o, const Step *s, const KernelText *x, const char
         sg = sg->loops.within;
     KernelList *list = sg->print.kernels;
     const char *all = with_symbols(o->a, x, true, x->params), *params = *all ? all : "void";
-    const uint32_t number = o->kernels++;
-    StageKernel *k = o->kernel;
-    if (k && number != k->number)
-        return k->name;
-    if (k) {
-        k->text = kernel_text(o->a, x, k->comment, head, k->name, params);
-        k->code = arena_printf(o->a, "%s\n%s", params, x->body);
-        return k->name;
-    }
     uint32_t *slot = strmap_at(&list->of, arena_printf(o->a, "%s|%s|%s", head, params, x->body));
     if (*slot == NONE) {
         *slot = list->all.n;
@@ -225,11 +219,10 @@ static const char *kernel(Out *o, const Step *s, const KernelText *x, const char
             name = arena_printf(o->a, "%s_%u", title, *next);
         } while (names_has(sg, name));
         vec_push(sg->a, &list->all,
-                 ((StageKernel){.name = name, .comment = x->comment, .f = o->f, .step = o->step,
-                                .number = number,
-                                .text = kernel_text(o->a, x, x->comment, head, name, params)}));
+                 ((StageKernel){.name = name, .comment = x->comment, .formula = x->formula,
+                                .head = head, .params = params, .body = x->body}));
     }
-    k = &list->all.at[*slot];
+    StageKernel *k = &list->all.at[*slot];
     if (x->named) {
         k->comment = comment_of_both(o->a, k->comment, x->comment);
         argument_join(o, s, x->named, k);

@@ -8,11 +8,11 @@
 
 #include "target.h"
 
-/* formula.c: what a nest computes, as lines of a comment: "dx = w * dy - mean(w * dy)". */
-void formula_print(Arena *a, const Nest *n, const char *const *arg_name, Text *t);
-/* What its statements are called in the kernel: as in the formula, "x_j" of an element of x, "x_i"
-   where it is one for a row; the others have letters once they are asked for. */
+/* formula.c: what a nest computes, as lines of a comment, "dx = w * dy - mean(w * dy)", and what its
+   statements are called in the kernel: as there, "x_j" of an element of x, "x_i" where it is one
+   for a row; the others have letters once they are asked for. */
 typedef struct {
+    const char *formula;
     const char **of;                                    /* by statement; NULL: not yet */
     uint32_t letters;
 } PrintNames;
@@ -96,8 +96,8 @@ void print_open_loop(Print *p, const char *type, const char *index, const char *
    several share a row. */
 void print_inlined(Print *p, bool threads);
 
-/* c.c: the body of a C function with the nest's arguments. */
-void nest_print_c(Arena *a, const Nest *n, const char *const *arg_name, Text *t);
+/* c.c: the body of a C function with the nest's arguments; its formula is returned. */
+const char *nest_print_c(Arena *a, const Nest *n, const char *const *arg_name, Text *t);
 
 /* c_column.c: the same of sums over rows; parallel: by several threads where there are several
    blocks of columns. */
@@ -121,6 +121,7 @@ typedef struct {
     PartUse part[NEST_DIMS];                            /* partial results of the nest */
 } CudaKernel;
 typedef struct {
+    const char *formula;
     int n;
     CudaKernel kernel[CUDA_KERNELS + CUDA_FORMS];
     /* Where lengths decide it: what launches, and kernels that name it, have as `order', and the

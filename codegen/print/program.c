@@ -49,23 +49,16 @@ static void print_steps(Out *o)
         text_line(&o->text, "%s", f->sg->print.probe_end);
 }
 
-static const char *lines(Func *f);
-
-static Out out_of(Func *f)
-{
-    return (Out){.f = f,
-                 .a = f->a,
-                 .target = target_row(f->sg->target),
-                 .lines = lines,
-                 .text = {.a = f->a, .indent = 1},
-                 .fresh = {.a = f->a, .indent = 1},
-                 .named = arena_array(f->a, bool, f->buf.n + 1)};
-}
-
 /* The lines of the function. */
 static const char *lines(Func *f)
 {
-    Out o = out_of(f);
+    Out o = {.f = f,
+             .a = f->a,
+             .target = target_row(f->sg->target),
+             .lines = lines,
+             .text = {.a = f->a, .indent = 1},
+             .fresh = {.a = f->a, .indent = 1},
+             .named = arena_array(f->a, bool, f->buf.n + 1)};
     Text head = {.a = f->a, .indent = 1};
     print_steps(&o);
     out_declare(&o, &head);
@@ -89,32 +82,6 @@ void cg_function_print(Func *f)
         text_add(t, "// behind the workspace %" PRId64 " bytes that steps use while they run\n",
                  f->bytes.scratch);
     text_add(t, "void %s(const PpCtx *c)\n{\n%s}\n\n", cg_function_name(f->sg, f->kind), body);
-}
-
-/* ---- kernels --------------------------------------------------------------------------------- */
-
-/* The kernel of a nest under its own names.  While it is not known which sizes vary, the step may
- * have other kernels now: then it stays as it is. */
-static void print_kernel_text(StageKernel *k)
-{
-    argument_choose(k);
-    k->code = NULL;
-    do {
-        Out o = out_of(k->f);
-        o.kernel = k;
-        print_step(&o, k->step, NONE);
-    } while (k->code && argument_rename(k));
-}
-
-void cg_kernels_print(StageGen *sg)
-{
-    KernelList *list = sg->print.kernels;
-    list->text = (Text){.a = sg->a};
-    for (uint32_t i = 0; i < list->all.n; i++) {
-        if (list->all.at[i].arg)
-            print_kernel_text(&list->all.at[i]);
-        text_add(&list->text, "%s", list->all.at[i].text);
-    }
 }
 
 /* ---- without it ------------------------------------------------------------------------------ */

@@ -66,8 +66,6 @@ void print_step(Out *o, uint32_t i, uint32_t twin)
 {
     const Step *s = &o->f->step.at[i], *t = twin == NONE ? NULL : &o->f->step.at[twin];
     cg_sizes_part(o->f->sg->sizes);
-    o->step = i;
-    o->kernels = 0;
     if (o->f->sg->print.probe)
         text_line(&o->text, "%s", o->f->sg->print.probe);
     const char *comment = step_text(o, s);

@@ -28,9 +28,7 @@ typedef struct {
     const char **declaration;       /* what declares them in a turn, until it stands there; NULL */
     uint32_t at;                    /* which step of the turn */
     const char *(*lines)(Func *f);  /* of a body */
-    uint32_t step, kernels;         /* of the function, how many kernels it has so far */
     uint32_t first_arg;             /* of the step that is printed, in that step's list */
-    StageKernel *kernel;            /* the one that is printed, under its names; NULL: all */
 } Out;
 
 /* The field of Out.repeat that is that argument of the step. */
@@ -79,7 +77,7 @@ const char *out_arg(Out *o, const Step *s, ValueId v);  /* the argument that is 
 const char *out_key(const Out *o, const Step *s);       /* of a Dropout: "17u", "key1[i]" */
 /* lengths, rows, stream, conv as the text names them */
 void out_declare(Out *o, Text *t);
-/* A kernel: what it comes from, lines of its formula (NULL: none), and its text; index: the type of
+/* A kernel: what it comes from, lines of its formula, and its text; index: the type of
    lengths and rows, its first parameters where the body names them; NULL: it declares them; named:
    the arguments of its nest that the text names; NULL: it is no nest's. */
 typedef struct {
@@ -101,13 +99,16 @@ void out_launch(Out *o, const Step *s, const KernelText *x, const Grid *g, const
 /* Declares the lengths and rows that code names, which `context` has: "c". */
 void out_symbols(Text *t, const char *code, const char *context);
 
-/* argument.c: what kernels of nests call their arguments */
+/* Does code name it, but for comments and members? */
+bool out_names(const char *code, const char *name);
+void cg_kernels_print(StageGen *sg); /* all of the stage, once its functions are printed */
+
+/* argument.c: what a kernel's text calls the arguments of the step's nest */
 const char **argument_names(const Out *o, const Step *s);
 /* Another call of the kernel; named: those of the step's arguments that its text names. */
 void argument_join(const Out *o, const Step *s, const Ids *named, StageKernel *k);
-void argument_choose(StageKernel *k);                   /* its names, once all calls are known */
-/* Other names for those that something else in its text has; false: there are none. */
-bool argument_rename(StageKernel *k);
+/* its text under the names that all its calls give it */
+const char *argument_text(Arena *a, const StageKernel *k, const char *text);
 
 /* title.c: "softmax_dx"; "layernorm" of LayerNormalization */
 const char *title_of(const Out *o, const Step *s);
@@ -143,7 +144,6 @@ void place_declare(const Out *o, uint32_t buf, Text *t);        /* its pointer *
 /* program.c: a function of the stage, into Func.body */
 const char *cg_function_name(const StageGen *sg, FuncKind kind);
 void cg_function_print(Func *f);
-void cg_kernels_print(StageGen *sg); /* all of the stage, once its functions are printed */
 
 /* steps.c */
 /* twin: the same step of the next turn; NONE: none */

@@ -9,12 +9,10 @@ static void nest(Out *o, const Step *s, const char *comment)
     const Nest *n = nest_present(o->a, s->nest);
     const char **name = argument_names(o, s);
     Text body = {.a = o->a, .indent = 1};
-    nest_print_c(o->a, n, name, &body);
+    const char *formula = nest_print_c(o->a, n, name, &body);
     const Parameters p = out_parameters(o, s, name, text_all(&body));
-    Text formula = {.a = o->a};
-    formula_print(o->a, n, name, &formula);
-    const KernelText kernel = {comment, formula.at, text_all(&p.params), text_all(&body),
-                               "int64_t", &p.named};
+    const KernelText kernel = {comment, formula, text_all(&p.params), text_all(&body), "int64_t",
+                               &p.named};
     out_call(o, s, &kernel, text_all(&p.args));
 }
 
@@ -41,7 +39,7 @@ static void then(Out *o, const Step *s, const char *call, const char *head, cons
     const char **name = argument_names(o, t), *list[2] = {"", ""};
     uint32_t count[2] = {0, 0};
     Ids named = {0};
-    Text body = {.a = o->a, .indent = 1}, formula = {.a = o->a};
+    Text body = {.a = o->a, .indent = 1};
     o->first_arg = THEN_ARGS;
     for (uint32_t i = 0; i < n->arg.n; i++) {
         const NestArg *x = &n->arg.at[i];
@@ -52,12 +50,11 @@ static void then(Out *o, const Step *s, const char *call, const char *head, cons
                                         count[x->written]++ ? ", " : "", out_pointer(o, t, i));
     }
     const char *form = s->after ? after(o, t, s->after) : ", NULL";
-    nest_print_c(o->a, n, name, &body);
-    formula_print(o->a, n, name, &formula);
+    const char *formula = nest_print_c(o->a, n, name, &body);
     Text all = {.a = o->a, .indent = 1};
     out_symbols(&all, body.at, "of");
     text_add(&all, "%s", body.at);
-    const KernelText kernel = {comment, formula.at,
+    const KernelText kernel = {comment, formula,
                                "const PpPart *of, const void *const *in, void *const *out",
                                all.at, NULL, &named};
     const char *kernel_name = out_kernel(o, t, &kernel);

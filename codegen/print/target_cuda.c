@@ -35,11 +35,8 @@ static void nest_kernel(Out *o, const Step *s, const CudaNest *out, int i, const
         text_open(&o->text, "if (%s) {", x->when);
     text_line(&o->text, "PP_WORK(\"%s\", 0, %s);", nest_kind(n),
               x->first ? out_lin(o, nest_bytes(n)) : "0");
-    Text formula = {.a = o->a};
-    if (x->first)
-        formula_print(o->a, n, name, &formula);
-    const KernelText kernel = {comment, formula.at, text_all(&p.params), text_all(&x->body),
-                               out->index, &p.named};
+    const KernelText kernel = {comment, x->first ? out->formula : "", text_all(&p.params),
+                               text_all(&x->body), out->index, &p.named};
     out_launch(o, s, &kernel, &(Grid){x->threads, x->blocks, x->grid, x->block},
                text_all(&p.args));
     if (x->when)
