@@ -20,6 +20,8 @@ void text_lines(Text *t, const char *lines);
 /* one more of a list: ", x" behind others */
 void text_item(Text *t, const char *fmt, ...) PRINTF_LIKE(2, 3);
 const char *text_numbers(Arena *a, const int64_t *x, int n);            /* "2, 3, 4" */
+/* what two names have in common but for numbers, "/h.#/attn"; x itself: they differ in more */
+const char *text_pattern(Arena *a, const char *x, const char *y);
 /* code, and from the column on a comment: where it is too long for 120 columns its first word and
    the end of the rest, where names differ; behind code that leaves no room it stands before it */
 void text_noted(Text *t, int column, const char *code, const char *note);

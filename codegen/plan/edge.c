@@ -44,14 +44,9 @@ static bool plain(const StageGen *sg, ValueId v)
 {
     const Pipe *p = sg->pipe;
     const Stage *last = &p->stage.at[p->stage.n - 1];
-    bool is = false;
-    for (uint32_t i = 0; i < sg->g->output.n; i++)
-        is |= sg->g->output.at[i] == v;
-    for (uint32_t i = 0; (p->loss_whole || p->whole) && i < last->input.n; i++) {
-        is |= last->input.at[i].value == v;
-        for (uint32_t j = 0; j < last->input.at[i].grads.n; j++)
-            is |= last->input.at[i].grads.at[j] == v;
-    }
+    bool is = ids_have(&sg->g->output, v);
+    for (uint32_t i = 0; (p->loss_whole || p->whole) && i < last->input.n; i++)
+        is |= last->input.at[i].value == v || ids_have(&last->input.at[i].grads, v);
     return is;
 }
 

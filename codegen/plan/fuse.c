@@ -64,10 +64,7 @@ static void visit(Func *f, NodeId id, Ids *loader)
                 uint32_t g = round == 0         ? f->group_of.at[root]
                              : root < loader->n ? loader->at[root]
                                                 : NONE;
-                bool again = g == NONE;
-                for (uint32_t j = 0; j < tried.n; j++)
-                    again |= tried.at[j] == g * 2 + (uint32_t)round;
-                if (again)
+                if (g == NONE || ids_have(&tried, g * 2 + (uint32_t)round))
                     continue;
                 vec_push(f->fuse->a, &tried, g * 2 + (uint32_t)round);
                 if (f->group.at[g].mode != NEST_COLUMN && try_group(f, g, id, round == 1))

@@ -269,10 +269,7 @@ static void move_before_readers(Func *f, Group *k)
             vec_push(f->fuse->a, &front, k->member.at[i].node);
     }
     for (uint32_t i = 0; i + 1 < k->member.n; i++) {
-        bool needed = false;
-        for (uint32_t j = 0; j < front.n; j++)
-            needed |= k->member.at[i].node == front.at[j];
-        if (needed)
+        if (ids_have(&front, k->member.at[i].node))
             vec_push(f->fuse->a, &before, k->member.at[i]);
         else
             vec_push(f->fuse->a, &after, k->member.at[i]);

@@ -64,6 +64,12 @@ static ValueId map(Low *l, Op op, ValueId x, ValueId y, ValueId as)
     return make(l, op, IN(x, y, NONE), v, (Attr){0}, as);
 }
 
+/* ... of another type, and of any operands. */
+static ValueId map_as(Low *l, Op op, ValueId *in, Dtype t, const Value *x)
+{
+    return make(l, op, in, typed(t, &x->shape, x->batch), (Attr){0}, NONE);
+}
+
 static ValueId reduce(Low *l, Op op, ValueId x, int n, const int64_t *axes)
 {
     Value v = *val(l->f->g, x);
@@ -135,18 +141,14 @@ static void arg(Low *l, const Node *n)
     Value v = *val(g, x);
     int64_t extent = v.shape.d[n->attr.axis];
     ValueId best = reduce(l, n->op == OP_ArgMax ? OP_ReduceMax : OP_ReduceMin, x, 1, axis);
-    ValueId hit =
-        make(l, OP_Equal, IN(x, best, NONE), typed(DT_BOOL, &v.shape, v.batch), (Attr){0}, NONE);
+    ValueId hit = map_as(l, OP_Equal, IN(x, best, NONE), DT_BOOL, &v);
     if (dtype_is_float(v.dtype)) {
-        ValueId nan = make(l, OP_IsNaN, IN(x, NONE, NONE), typed(DT_BOOL, &v.shape, v.batch),
-                           (Attr){0}, NONE);
-        hit =
-            make(l, OP_Or, IN(hit, nan, NONE), typed(DT_BOOL, &v.shape, v.batch), (Attr){0}, NONE);
+        ValueId nan = map_as(l, OP_IsNaN, IN(x, NONE, NONE), DT_BOOL, &v);
+        hit = map_as(l, OP_Or, IN(hit, nan, NONE), DT_BOOL, &v);
     }
     bool last = n->attr.select_last == 1;
     ValueId index = iota(l, v.shape.rank, n->attr.axis, extent, BATCH_NONE);
-    ValueId at = make(l, OP_Where, IN(hit, index, constant_i64(l, last ? -1 : extent)),
-                      typed(DT_I64, &v.shape, v.batch), (Attr){0}, NONE);
+    ValueId at = map_as(l, OP_Where, IN(hit, index, constant_i64(l, last ? -1 : extent)), DT_I64, &v);
     make(l, last ? OP_ReduceMax : OP_ReduceMin, IN(at, NONE, NONE), (Value){0},
          (Attr){.n = 1, .axes = axis}, n->out[0]);
 }
@@ -194,19 +196,15 @@ static void scatter_one_hot(Low *l, const Node *n)
         index = make(l, OP_Cast, IN(index, NONE, NONE), typed(DT_I64, &i.shape, i.batch),
                      (Attr){.to = DT_I64}, NONE);
     ValueId size = constant_i64(l, extent), zero = constant_i64(l, 0);
-    ValueId negative =
-        make(l, OP_Less, IN(index, zero, NONE), typed(DT_BOOL, &i.shape, i.batch), (Attr){0}, NONE);
-    ValueId wrapped =
-        make(l, OP_Add, IN(index, size, NONE), typed(DT_I64, &i.shape, i.batch), (Attr){0}, NONE);
-    index = make(l, OP_Where, IN(negative, wrapped, index), typed(DT_I64, &i.shape, i.batch),
-                 (Attr){0}, NONE);
+    ValueId negative = map_as(l, OP_Less, IN(index, zero, NONE), DT_BOOL, &i);
+    ValueId wrapped = map_as(l, OP_Add, IN(index, size, NONE), DT_I64, &i);
+    index = map_as(l, OP_Where, IN(negative, wrapped, index), DT_I64, &i);
     ValueId here = iota(l, x.shape.rank, axis, extent, axis == batch ? batch : BATCH_NONE);
-    ValueId hit =
-        make(l, OP_Equal, IN(here, index, NONE), typed(DT_BOOL, &x.shape, batch), (Attr){0}, NONE);
+    x.batch = batch;
+    ValueId hit = map_as(l, OP_Equal, IN(here, index, NONE), DT_BOOL, &x);
     void *bits = arena_alloc(g->arena, 8);
     ValueId fill = graph_const(g, NULL, (Tensor){x.dtype, {.rank = 0}, bits});
-    make(l, OP_Where, IN(hit, n->in[2], fill), typed(x.dtype, &x.shape, batch), (Attr){0},
-         n->out[0]);
+    make(l, OP_Where, IN(hit, n->in[2], fill), x, (Attr){0}, n->out[0]);
 }
 
 /* ---- kernels of their own kind --------------------------------------------------------------- */

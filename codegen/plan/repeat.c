@@ -8,7 +8,6 @@
  * each period that is frequent among the distances from a step to the next one of its kind.  Of all
  * runs the one that saves most is taken, then the best of what it leaves free.
  */
-#include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -110,27 +109,15 @@ static const char *origin_name(const Func *f, uint32_t step)
     return name ? name : "";
 }
 
-/* "/h.2/ln_1" and "/h.11/ln_1" */
-static bool same_but_for_numbers(const char *x, const char *y)
-{
-    while (*x && *y) {
-        if (isdigit((unsigned char)*x) && isdigit((unsigned char)*y)) {
-            x += strspn(x, "0123456789");
-            y += strspn(y, "0123456789");
-        } else if (*x++ != *y++) {
-            return false;
-        }
-    }
-    return *x == *y;
-}
-
 /* How many steps of the run's first turn are from the same place of the model as those of the
  * second, in another block. */
 static uint32_t alike(const Func *f, uint32_t from, uint32_t period)
 {
     uint32_t n = 0;
-    for (uint32_t i = from; i < from + period; i++)
-        n += same_but_for_numbers(origin_name(f, i), origin_name(f, i + period));
+    for (uint32_t i = from; i < from + period; i++) {
+        const char *name = origin_name(f, i);
+        n += text_pattern(f->scratch, name, origin_name(f, i + period)) != name;
+    }
     return n;
 }
 

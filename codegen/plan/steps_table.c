@@ -10,11 +10,8 @@ void cg_origins(const Func *f, uint32_t group, Ids *to)
     const Group *k = &f->group.at[group];
     for (uint32_t i = 0; i < k->member.n; i++) {
         const uint32_t origin = f->g->node.at[k->member.at[i].node].origin;
-        bool again = origin >= f->g->origin.n;
-        for (uint32_t j = 0; j < to->n && !again; j++)
-            again = to->at[j] == origin;
-        if (!again)
-            vec_push(f->a, to, origin);
+        if (origin < f->g->origin.n)
+            ids_add(f->a, to, origin);
     }
 }
 

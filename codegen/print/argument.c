@@ -26,7 +26,7 @@ enum { LONGEST_NAME = 32 };
 /* NULL: they differ in more than numbers. */
 static const char *join(Arena *a, const char *x, const char *y)
 {
-    const char *both = x && y ? out_pattern(a, x, y) : NULL;
+    const char *both = x && y ? text_pattern(a, x, y) : NULL;
     return both == x && x && strcmp(x, y) != 0 ? NULL : both;
 }
 

@@ -167,19 +167,32 @@ static bool lanes_along_last(const Print *p)
     return true;
 }
 
-/* Loops over the row, outer ones named j0, j1, ..; returns how many braces are open. */
-static int open_row(Print *p)
+/* Loops over the row's dimensions but the innermost one, named j0, j1, ..; returns how many. */
+static int open_outer(Print *p)
 {
     const Nest *n = p->n;
-    int last = n->nd - 1;
-    for (int d = n->nouter; d < last; d++) {
-        p->dim[d] = arena_printf(p->a, "j%d", d - n->nouter);
+    int opened = 0;
+    for (int d = n->nouter; d < n->nd - 1; d++, opened++) {
+        p->dim[d] = arena_printf(p->a, "j%d", opened);
         print_open_loop(p, "int64_t", p->dim[d], "0", print_lin(p, n->ext[d]), 1);
     }
-    p->dim[last] = "j";
+    return opened;
+}
+
+/* ... and over that, j. */
+static int open_row(Print *p)
+{
+    const int outer = open_outer(p);
+    p->dim[p->n->nd - 1] = "j";
     text_line(p->t, "#pragma omp simd");
     print_open_loop(p, "int64_t", "j", row_first(p), row_end(p), 1);
-    return n->nd - n->nouter;
+    return outer + 1;
+}
+
+static void close_loops(Print *p, int opened)
+{
+    while (opened-- > 0)
+        text_close(p->t);
 }
 
 static void widen_bools(Print *p)
@@ -187,11 +200,10 @@ static void widen_bools(Print *p)
     for (uint32_t i = 0; i < p->n->stmt.n; i++) {
         if (!own(p)->widened[i])
             continue;
-        int opened = open_row(p);
+        const int opened = open_row(p);
         text_line(p->t, "%s[%s] = %s;", print_row_name(p, i), row_index(p),
                   print_load(p, &p->n->stmt.at[i]));
-        while (opened-- > 0)
-            text_close(p->t);
+        close_loops(p, opened);
     }
 }
 
@@ -201,11 +213,10 @@ static void narrow_bools(Print *p)
         const Stmt *s = &p->n->stmt.at[i];
         if (!print_in_pass(p, i) || s->kind != S_STORE || !stored_later(p, i))
             continue;
-        int opened = open_row(p);
+        const int opened = open_row(p);
         text_line(p->t, "%s[%s] = (uint8_t)%s[%s];", p->arg[s->arg],
                   print_affine(p, s->base, s->stride), print_row_name(p, s->in[0]), row_index(p));
-        while (opened-- > 0)
-            text_close(p->t);
+        close_loops(p, opened);
     }
 }
 
@@ -247,11 +258,7 @@ static void pass(Print *p)
             reduces = true;
         }
     own(p)->reduces = reduces;
-    int last = n->nd - 1, opened = 0;
-    for (int d = n->nouter; d < last; d++, opened++) {
-        p->dim[d] = arena_printf(p->a, "j%d", d - n->nouter);
-        print_open_loop(p, "int64_t", p->dim[d], "0", print_lin(p, n->ext[d]), 1);
-    }
+    const int last = n->nd - 1, opened = open_outer(p);
     if (last < n->nouter) {
         point(p, "0");
     } else if (reduces && lanes_along_last(p)) {
@@ -274,8 +281,7 @@ static void pass(Print *p)
         point(p, lane);
         text_close(p->t);
     }
-    while (opened-- > 0)
-        text_close(p->t);
+    close_loops(p, opened);
     narrow_bools(p);
     for (uint32_t i = 0; i < n->stmt.n; i++) {
         const Stmt *s = &n->stmt.at[i];
@@ -320,12 +326,11 @@ static void leave_out(Print *p)
         const Stmt *s = &n->stmt.at[i];
         if (s->kind != S_STORE || s->acc)
             continue;
-        int opened = s->row || n->nd == n->nouter ? 0 : open_row(p);
+        const int opened = s->row || n->nd == n->nouter ? 0 : open_row(p);
         const char *indent = print_if_asked(p, s);
         text_line(p->t, "%s%s[%s] = 0;", indent, p->arg[s->arg],
                   print_affine(p, s->base, s->stride));
-        while (opened-- > 0)
-            text_close(p->t);
+        close_loops(p, opened);
     }
     text_line(p->t, "continue;");
     text_close(p->t);
@@ -394,8 +399,7 @@ static void tiled_points(Print *p, int along)
     enter_pass(p, 0);
     open_tile(p, last, "j_from", true);
     point(p, "0");
-    for (int d = 0; d < n->nd + 2; d++)
-        text_close(p->t);
+    close_loops(p, n->nd + 2);
 }
 
 static void rows_and_passes(Print *p)
@@ -437,8 +441,7 @@ static void rows_and_passes(Print *p)
         pass(p);
     }
     row_scalars(p, n->passes);
-    for (int d = 0; d < n->nouter; d++)
-        text_close(p->t);
+    close_loops(p, n->nouter);
 }
 
 /* Does no other statement store where this one does? */

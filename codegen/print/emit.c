@@ -113,6 +113,31 @@ void text_item(Text *t, const char *fmt, ...)
     va_end(ap);
 }
 
+/* "/h.0/attn" and "/h.1/attn": "/h.#/attn", which goes on with a third; the first itself, when they
+ * differ in more than numbers. */
+const char *text_pattern(Arena *a, const char *x, const char *y)
+{
+    char *out = arena_alloc(a, strlen(x) + 2), *to = out;
+    const char *from = x;
+    while (*x || *y) {
+        size_t m = strspn(x, "0123456789#"), n = strspn(y, "0123456789#");
+        if (m > 0 && n > 0 && (m != n || memcmp(x, y, m) != 0)) {
+            *to++ = '#';
+        } else if (m > 0 && m == n) {
+            memcpy(to, x, m);
+            to += m;
+        } else if (*x != *y) {
+            return from;
+        } else {
+            *to++ = *x;
+            m = n = 1;
+        }
+        x += m;
+        y += n;
+    }
+    return out;
+}
+
 const char *text_numbers(Arena *a, const int64_t *x, int n)
 {
     Text t = {.a = a};

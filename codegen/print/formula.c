@@ -129,17 +129,20 @@ static Expr expression(Formula *f, uint32_t i)
     }
 }
 
+static bool is_mean(const Nest *n, uint32_t i)
+{
+    const char *role = role_of(n, i);
+    return role && (strcmp(role, "mean") == 0 || strcmp(role, "var") == 0);
+}
+
 /* The value as a line of its own, after which it has a name. */
 static void define(Formula *f, uint32_t i, const char *name, Text *t)
 {
     const Stmt *s = &f->n->stmt.at[i];
-    const char *text, *role = role_of(f->n, i);
-    if (role && strcmp(role, "mean") == 0)
-        text = arena_printf(f->a, "mean(%s)", expression(f, f->n->stmt.at[s->in[0]].in[0]).text);
-    else if (role && strcmp(role, "var") == 0)
-        text = arena_printf(f->a, "mean(%s)", expression(f, f->n->stmt.at[s->in[0]].in[0]).text);
-    else
-        text = expression(f, i).text;
+    const char *text =
+        is_mean(f->n, i)
+            ? arena_printf(f->a, "mean(%s)", expression(f, f->n->stmt.at[s->in[0]].in[0]).text)
+            : expression(f, i).text;
     text_line(t, "// %s = %s", name, text);
     f->name[i] = name;
 }
@@ -149,8 +152,7 @@ static bool hidden_in_mean(const Formula *f, uint32_t i)
 {
     for (uint32_t j = i + 1; f->uses[i] == 1 && j < f->n->stmt.n; j++) {
         const Stmt *s = &f->n->stmt.at[j];
-        const char *role = s->nin > 0 && s->in[0] == i ? role_of(f->n, j) : NULL;
-        if (role && s->kind == S_OP && (strcmp(role, "mean") == 0 || strcmp(role, "var") == 0))
+        if (s->nin > 0 && s->in[0] == i && is_mean(f->n, j))
             return true;
     }
     return false;

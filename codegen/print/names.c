@@ -223,14 +223,11 @@ static const StageNames *names_of(StageGen *sg);
 
 static void of_value(const Func *f, ValueId v, Named *x)
 {
-    enum { GRADIENT = 6 };
     const Graph *g = f->g;
     const StageNames *names = names_of(f->sg);
     const Value *of = val(g, v);
-    if (of->made && strncmp(of->name, "%grad/", GRADIENT) == 0) {
-        const char *name = of->name + GRADIENT, *number = strrchr(name, '%');
-        const char *forward =
-            arena_strndup(f->a, name, number ? (size_t)(number - name) : strlen(name));
+    const char *forward = title_gradient_of(f->a, of);
+    if (forward) {
         ValueId w = strmap_get(&names->value, forward);
         x->gradient = true;
         if (w != NONE) {
@@ -371,8 +368,8 @@ bool names_has(StageGen *sg, const char *name)
 
 Named names_common(Arena *a, Named x, Named y)
 {
-    x.path = out_pattern(a, x.path, y.path);
-    x.own = out_pattern(a, x.own, y.own);
+    x.path = text_pattern(a, x.path, y.path);
+    x.own = text_pattern(a, x.own, y.own);
     x.fixed = NULL;
     return x;
 }

@@ -194,7 +194,7 @@ void cg_kernels_print(StageGen *sg)
  * one stands for others, too: "Add /h.#/attn/proj/Add; ..  f32[16]". */
 static const char *comment_of_both(Arena *a, const char *x, const char *y)
 {
-    const char *both = out_pattern(a, x, y), *shape = strstr(x, "  ");
+    const char *both = text_pattern(a, x, y), *shape = strstr(x, "  ");
     if (both != x || strcmp(x, y) == 0 || !shape || strstr(x, "; ..  "))
         return both;
     return arena_printf(a, "%.*s; ..%s", (int)(shape - x), x, shape);

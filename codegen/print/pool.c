@@ -91,11 +91,8 @@ static void max_lines(Kernel *k, const char *const *out, const char *const *in, 
     Dtype t = val(k->f->g, k->n->in[0])->dtype;
     int last = at->n - 1;
     int64_t width = xs->d[last + 2], wide = ys->d[last + 2];
-    const char *ct = cg_ctype(t), *to = linear(k, "c", out, ys->d + 2, last), *from = "0",
-               *end = size(k, wide);
-    for (int i = 0; i < last; i++)
-        from = i == 0 ? in[0]
-                      : arena_printf(k->a, "%s + %s", times(k, from, xs->d[i + 2]), in[i]);
+    const char *ct = cg_ctype(t), *to = linear(k, "c", out, ys->d + 2, last), *end = size(k, wide),
+               *from = last ? linear(k, in[0], in + 1, xs->d + 3, last - 1) : "0";
     line("%s *to = y + %s;", ct, times(k, to, wide));
     if (index)
         line("%s *at = index + %s;", k->index, times(k, to, wide));
@@ -120,11 +117,7 @@ static void max_lines(Kernel *k, const char *const *out, const char *const *in, 
 /* The place in a plane that the loops over a window have come to. */
 static const char *pool_place(Kernel *k, const char *const *in)
 {
-    const Shape *xs = &val(k->f->g, k->n->in[0])->shape;
-    const char *place = in[0];
-    for (int i = 1; i < k->n->attr.n; i++)
-        place = arena_printf(k->a, "%s + %s", times(k, place, xs->d[i + 2]), in[i]);
-    return place;
+    return linear(k, in[0], in + 1, val(k->f->g, k->n->in[0])->shape.d + 3, k->n->attr.n - 1);
 }
 
 /* y[to] and, where it is asked for, which element of x it was. */

@@ -70,7 +70,7 @@ void print_step(Out *o, uint32_t i, uint32_t twin)
         text_line(&o->text, "%s", o->f->sg->print.probe);
     const char *comment = step_text(o, s);
     if (t)
-        comment = out_pattern(o->a, comment, step_text(o, t));
+        comment = text_pattern(o->a, comment, step_text(o, t));
     Text before = o->text;
     o->text = (Text){.a = o->a, .indent = before.indent};
     if (!s->empty)

@@ -115,10 +115,11 @@ const char *title_of(const Out *o, const Step *s);
 const char *title_plain(Arena *a, const char *op);
 /* "dx"; "dw" where it makes gradients of weights alone; "" */
 const char *title_direction(const Step *s);
+/* The name of the value of which it is the gradient, or a part or another shape of that; NULL: of
+   none. */
+const char *title_gradient_of(Arena *a, const Value *x);
 /* for a comment: " NAME", " gradient of NAME"; of what has no name in the model " in NODE" */
 const char *out_value_text(Arena *a, const Graph *g, ValueId v);
-const char *out_pattern(Arena *a, const char *x,
-                        const char *y); /* what two names have in common: "/h.#/attn" */
 
 /* names.c: what buffers are called */
 const char *out_name(const Func *f, uint32_t buf);      /* "ln_1_weight", "d_c_attn" */

@@ -116,20 +116,22 @@ const char *title_of(const Out *o, const Step *s)
 
 /* ---- comments -------------------------------------------------------------------------------- */
 
+const char *title_gradient_of(Arena *a, const Value *x)
+{
+    static const char prefix[] = "%grad/";
+    const size_t n = sizeof prefix - 1;
+    if (!x->made || strncmp(x->name, prefix, n) != 0)
+        return NULL;
+    const char *name = x->name + n, *number = strrchr(name, '%');
+    return arena_strndup(a, name, number ? (size_t)(number - name) : strlen(name));
+}
+
 const char *out_value_text(Arena *a, const Graph *g, ValueId v)
 {
-    enum { GRADIENT = 6 };
     const Value *x = val(g, v);
-    const char *name = x->name;
-    if (x->made && strncmp(name, "%grad/", GRADIENT) == 0) {
-        /* several values are the gradient of one: parts, their sum, other shapes of it */
-        name += GRADIENT;
-        const char *number = strrchr(name, '%');
-        int n = (int)(number ? (size_t)(number - name) : strlen(name));
-        return n == 0 ? ""
-                      : arena_printf(a, " gradient of %s",
-                                     cg_comment(a, arena_printf(a, "%.*s", n, name)));
-    }
+    const char *name = x->name, *of = title_gradient_of(a, x);
+    if (of)
+        return *of ? arena_printf(a, " gradient of %s", cg_comment(a, of)) : "";
     if (*name && !(x->made && *name == '%'))
         return arena_printf(a, " %s", cg_comment(a, name));
     if (x->kind != V_NODE)
@@ -137,29 +139,4 @@ const char *out_value_text(Arena *a, const Graph *g, ValueId v)
     const Node *n = &g->node.at[x->node];
     const char *origin = n->origin < g->origin.n ? g->origin.at[n->origin].name : NULL;
     return origin && *origin ? arena_printf(a, " in %s", cg_comment(a, origin)) : "";
-}
-
-/* "/h.0/attn" and "/h.1/attn": "/h.#/attn", which goes on with a third; the first itself, when they
- * differ in more than numbers. */
-const char *out_pattern(Arena *a, const char *x, const char *y)
-{
-    char *out = arena_alloc(a, strlen(x) + 2), *to = out;
-    const char *from = x;
-    while (*x || *y) {
-        size_t m = strspn(x, "0123456789#"), n = strspn(y, "0123456789#");
-        if (m > 0 && n > 0 && (m != n || memcmp(x, y, m) != 0)) {
-            *to++ = '#';
-        } else if (m > 0 && m == n) {
-            memcpy(to, x, m);
-            to += m;
-        } else if (*x != *y) {
-            return from;
-        } else {
-            *to++ = *x;
-            m = n = 1;
-        }
-        x += m;
-        y += n;
-    }
-    return out;
 }

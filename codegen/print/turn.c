@@ -23,7 +23,7 @@ static const char *value_text(Out *o, const Repeat *r, const RepeatField *x,
     const ValueId first = o->f->buf.at[x->buf[0]].value, second = o->f->buf.at[x->buf[1]].value;
     const Value *v = val(g, first);
     return arena_printf(o->a, "%s%s%s", cg_shape(o->a, o->f->sg, v->dtype, &v->shape),
-                        out_pattern(o->a, out_value_text(o->a, g, first),
+                        text_pattern(o->a, out_value_text(o->a, g, first),
                                     out_value_text(o->a, g, second)),
                         place_taken(o, r, x, name));
 }
