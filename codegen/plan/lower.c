@@ -148,7 +148,8 @@ static void arg(Low *l, const Node *n)
     }
     bool last = n->attr.select_last == 1;
     ValueId index = iota(l, v.shape.rank, n->attr.axis, extent, BATCH_NONE);
-    ValueId at = map_as(l, OP_Where, IN(hit, index, constant_i64(l, last ? -1 : extent)), DT_I64, &v);
+    ValueId other = constant_i64(l, last ? -1 : extent);
+    ValueId at = map_as(l, OP_Where, IN(hit, index, other), DT_I64, &v);
     make(l, last ? OP_ReduceMax : OP_ReduceMin, IN(at, NONE, NONE), (Value){0},
          (Attr){.n = 1, .axes = axis}, n->out[0]);
 }

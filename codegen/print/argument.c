@@ -158,7 +158,7 @@ static const char *under_names(Arena *a, const StageKernel *k, const char *const
                                const char *text, bool marked)
 {
     Text t = {.a = a};
-    for (const char *at; (at = strchr(text, TEXT_LATER)); ) {
+    for (const char *at; (at = strchr(text, TEXT_LATER));) {
         size_t n = 1;
         while (isalnum((unsigned char)at[n]))
             n++;

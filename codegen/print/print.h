@@ -8,9 +8,9 @@
 
 #include "target.h"
 
-/* formula.c: what a nest computes, as lines of a comment, "dx = w * dy - mean(w * dy)", and what its
-   statements are called in the kernel: as there, "x_j" of an element of x, "x_i" where it is one
-   for a row; the others have letters once they are asked for. */
+/* formula.c: what a nest computes, as lines of a comment, "dx = w * dy - mean(w * dy)", and what
+   its statements are called in the kernel: as there, "x_j" of an element of x, "x_i" where it is
+   one for a row; the others have letters once they are asked for. */
 typedef struct {
     const char *formula;
     const char **of;                                    /* by statement; NULL: not yet */
