@@ -17,6 +17,7 @@ void text_close(Text *t);
    that has one is cut by text_lines(), which adds lines that were indented before. */
 enum { TEXT_LATER = '\1' };
 void text_lines(Text *t, const char *lines);
+bool text_has(const char *code, const char *name); /* the word, but for comments and members */
 /* one more of a list: ", x" behind others */
 void text_item(Text *t, const char *fmt, ...) PRINTF_LIKE(2, 3);
 const char *text_numbers(Arena *a, const int64_t *x, int n);            /* "2, 3, 4" */

@@ -179,7 +179,7 @@ const char *argument_text(Arena *a, const StageKernel *k, const char *text)
     const char **name = chosen(a, k), *code = arena_printf(a, "%s\n%s", k->params, k->body),
                *words = under_names(a, k, name, code, true);
     for (uint32_t i = 0; i < k->args;) {
-        if (!out_names(words, name[i++]))
+        if (!text_has(words, name[i++]))
             continue;
         name[i - 1] = longer(a, name, k->args, name[i - 1]);
         INSIST(strlen(name[i - 1]) < 2 * LONGEST_NAME);

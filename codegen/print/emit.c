@@ -3,6 +3,7 @@
  * model's strings pass: cg_comment() and cg_string().  Everything else printed is made of our own
  * numbers and words.
  */
+#include <ctype.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
@@ -88,6 +89,28 @@ void text_lines(Text *t, const char *lines)
         put_line(t, arena_strndup(t->a, lines + blank, (size_t)(end - lines) - blank));
     }
     t->indent = 0;
+}
+
+static bool is_word(char c) { return isalnum((unsigned char)c) || c == '_'; }
+
+static bool in_comment(const char *code, const char *p)
+{
+    bool is = false;
+    for (; p > code && p[-1] != '\n'; p--)
+        is |= p[-1] == '/' && p[0] == '/';
+    return is;
+}
+
+bool text_has(const char *code, const char *name)
+{
+    const size_t n = strlen(name);
+    for (const char *p = code; (p = strstr(p, name)); p += n) {
+        const char before = p == code ? ' ' : p[-1];
+        if (!is_word(before) && before != '.' && before != '>' && before != TEXT_LATER &&
+            !is_word(p[n]) && !in_comment(code, p))
+            return true;
+    }
+    return false;
 }
 
 void text_open(Text *t, const char *fmt, ...)

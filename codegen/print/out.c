@@ -2,35 +2,10 @@
  * out.c - what the printers of steps share: names of pointers and arguments, kernels that are
  * printed once, launches.
  */
-#include <ctype.h>
 #include <inttypes.h>
 #include <string.h>
 
 #include "print.h"
-
-/* ---- what code names ------------------------------------------------------------------------- */
-
-static bool is_word(char c) { return isalnum((unsigned char)c) || c == '_'; }
-
-static bool in_comment(const char *code, const char *p)
-{
-    bool is = false;
-    for (; p > code && p[-1] != '\n'; p--)
-        is |= p[-1] == '/' && p[0] == '/';
-    return is;
-}
-
-bool out_names(const char *code, const char *name)
-{
-    const size_t n = strlen(name);
-    for (const char *p = code; (p = strstr(p, name)); p += n) {
-        const char before = p == code ? ' ' : p[-1];
-        if (!is_word(before) && before != '.' && before != '>' && before != TEXT_LATER &&
-            !is_word(p[n]) && !in_comment(code, p))
-            return true;
-    }
-    return false;
-}
 
 /* The symbols of sizes: lengths, then rows. */
 enum { ROWS = SYMBOLS, ALL_SYMBOLS };
@@ -39,7 +14,7 @@ static const char *symbol(int v) { return v == ROWS ? "rows" : cg_length_name[v]
 void out_symbols(Text *t, const char *code, const char *context)
 {
     for (int v = 0; v < ALL_SYMBOLS; v++)
-        if (out_names(code, symbol(v)))
+        if (text_has(code, symbol(v)))
             text_line(t, "const int64_t %s = %s->%s;", symbol(v), context,
                       v == ROWS ? "rows" : arena_printf(t->a, "length.of[%d]", v));
 }
@@ -53,7 +28,7 @@ static const char *with_symbols(Arena *a, const KernelText *x, bool types, const
                        : strcmp(x->index, "int") == 0 ? "(int)"
                                                       : "";
     for (int v = 0; v < ALL_SYMBOLS && x->index; v++)
-        if (out_names(x->body, symbol(v)))
+        if (text_has(x->body, symbol(v)))
             text_item(&t, "%s%s", type, symbol(v));
     if (*rest)
         text_item(&t, "%s", rest);
@@ -163,7 +138,7 @@ Parameters out_parameters(Out *o, const Step *s, const char *const *name, const 
     for (uint32_t i = 0; i < s->nest->arg.n; i++) {
         const NestArg *x = &s->nest->arg.at[i];
         const char *only = o->target->device && !s->shared[i] ? "__restrict__ " : "";
-        if (!out_names(body, name[i]))
+        if (!text_has(body, name[i]))
             continue;
         text_item(&p.params, "%s%s *%s%s", x->written ? "" : "const ", cg_ctype(x->type), only,
                   name[i]);

@@ -99,8 +99,6 @@ void out_launch(Out *o, const Step *s, const KernelText *x, const Grid *g, const
 /* Declares the lengths and rows that code names, which `context` has: "c". */
 void out_symbols(Text *t, const char *code, const char *context);
 
-/* Does code name it, but for comments and members? */
-bool out_names(const char *code, const char *name);
 void cg_kernels_print(StageGen *sg); /* all of the stage, once its functions are printed */
 
 /* argument.c: what a kernel's text calls the arguments of the step's nest */
