@@ -155,7 +155,8 @@ ValueId simplify(Graph *g, Draft *d)
         return is_whole_slice(&d->attr, &x->shape) ? d->in[0] : NONE;
     case OP_Cast:
         n = graph_made_by(g, d->in[0], OP_Cast); /* a half, widened and narrowed again */
-        if (n && dtype_is_half(d->dtype[0]) && val(g, n->in[0])->dtype == d->dtype[0])
+        if (n && dtype_is_half(d->dtype[0]) && val(g, n->in[0])->dtype == d->dtype[0] &&
+            dtype_is_float(x->dtype) && !dtype_is_half(x->dtype))
             return n->in[0];
         return x->dtype == d->dtype[0] ? d->in[0] : NONE;
     case OP_StopGradient:

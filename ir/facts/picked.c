@@ -44,8 +44,9 @@ typedef struct {
 static ValueId numbers_of(const Graph *g, ValueId v)
 {
     for (const Node *n; (n = graph_maker(g, v)) != NULL; v = n->in[0])
-        if (n->op != OP_Reshape && (n->op != OP_Cast || dtype_is_float(n->attr.to) ||
-                                    dtype_is_float(val(g, n->in[0])->dtype)))
+        if (n->op != OP_Reshape &&
+            (n->op != OP_Cast || dtype_is_float(n->attr.to) || n->attr.to == DT_BOOL ||
+             dtype_is_float(val(g, n->in[0])->dtype)))
             break;
     return v;
 }

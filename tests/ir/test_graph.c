@@ -120,6 +120,11 @@ static void test_identities(Graph *g)
     ok(g_expand(g, x, &S(1, 3, 1)) == x, "expand that adds nothing");
     ok(g_slice_axis(g, x, 1, 0, 3) == x, "the whole slice");
     ok(g_cast(g, x, DT_F32) == x, "cast to the same type");
+    ValueId half = g_cast(g, x, DT_F16);
+    ok(g_cast(g, g_cast(g, half, DT_F32), DT_F16) == half, "a half, widened and narrowed");
+    ok(g_cast(g, g_cast(g, half, DT_I64), DT_F16) != half, "but not one whose fraction is cut");
+    ok(g_cast(g, g_cast(g, half, DT_BF16), DT_F16) != half, "nor one that loses bits");
+    nodes = g->node.n;
     ok(g_concat(g, 1, &x, 0) == x, "concat of one");
     ok(g_concat(g, 2, (ValueId[]){empty, x}, 1) == x, "concat with what has no elements");
     ok(g_pad(g, x, I(0, 0, 0), I(0, 0, 0), PAD_CONSTANT, 1) == x, "pad of nothing");
