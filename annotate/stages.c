@@ -5,7 +5,6 @@
  * which nodes come that depend on the data is in their stage.  The others (constants, shapes, views
  * of weights, what was simplified away) stand with their first reader, else with what they read.
  */
-#include <string.h>
 
 #include "annotate.h"
 #include "frontend/onnx/onnx.h"
@@ -123,8 +122,7 @@ void annotate_stages(const Graph *g, const uint32_t *stage_of, uint32_t stages, 
                      Annotations *to)
 {
     const Model *m = g->files.model.at[0];
-    uint32_t *stage = arena_array(g->arena, uint32_t, m->graph->n_node + 1);
-    memset(stage, 0xff, m->graph->n_node * sizeof *stage);
+    uint32_t *stage = arena_none(g->arena, m->graph->n_node);
     from_graph(g, m, stage_of, loss, stage);
     while (to_readers(m, stage))
         ;

@@ -104,9 +104,8 @@ static void differentiate(Back *k)
     find_active(k, &list);
     seeds(k, &y, &dy);
     k->first = b->node.n;
-    k->d = arena_array(k->g->arena, ValueId, k->n.nin + 1);
+    k->d = arena_none(k->g->arena, k->n.nin);
     for (uint32_t i = 0; i < k->n.nin; i++) {
-        k->d[i] = NONE;
         if (k->active[i]) {
             vec_push(k->g->arena, &wrt, b->input.at[i]);
             vec_push(k->g->arena, &at, i);

@@ -177,11 +177,10 @@ static void apply(Walk *w, NodeId id, uint32_t use)
     const Node node = g->node.at[id];
     bool wanted = false;
     ValueId *dy = arena_array(g->arena, ValueId, node.nout),
-            *din = arena_array(g->arena, ValueId, node.nin);
+            *din = arena_none(g->arena, node.nin);
     bool *want = arena_array(g->arena, bool, node.nin),
          *wide = arena_array(g->arena, bool, node.nin);
     for (uint32_t i = 0; i < node.nin; i++) {
-        din[i] = NONE;
         want[i] = node.in[i] != NONE && w->active[node.in[i]];
         wide[i] = want[i] && is_wide(g, node.in[i]);
         wanted |= want[i];

@@ -181,11 +181,10 @@ static void build_network(Cut *c)
     Stage *s = c->s;
     c->vertices = 2 + 2 * c->value.n;
     c->arc.n = 0;
-    c->head = arena_array(c->a, uint32_t, c->vertices);
+    c->head = arena_none(c->a, c->vertices);
     c->level = arena_array(c->a, uint32_t, c->vertices);
     c->at = arena_array(c->a, uint32_t, c->vertices);
     c->queue = arena_array(c->a, uint32_t, c->vertices);
-    memset(c->head, 0xff, c->vertices * sizeof *c->head);
     for (uint32_t i = 0; i < c->value.n; i++)
         add_arc(c, 2 + 2 * i, 3 + 2 * i, weight(c, c->value.at[i]));    /* arc 2 i */
     for (uint32_t i = 0; i < s->input.n; i++)
@@ -457,8 +456,8 @@ static Cut cut_of(Graph *g, Stage *s)
 {
     const uint32_t nv = g->value.n + 1, nn = g->node.n + 1;
     Cut c = {.g = g, .s = s, .a = arena_within(g->arena)};
-    c.index = arena_array(c.a, uint32_t, nv);
-    c.clone = arena_array(c.a, ValueId, nv);
+    c.index = arena_none(c.a, nv);
+    c.clone = arena_none(c.a, nv);
     c.kept = arena_array(c.a, bool, nv);
     c.need = arena_array(c.a, bool, nv);
     c.written = arena_array(c.a, bool, nv);
@@ -468,10 +467,7 @@ static Cut cut_of(Graph *g, Stage *s)
     c.moved = arena_array(c.a, bool, nn);
     c.remains = arena_array(c.a, bool, nn);
     c.held = arena_array(c.a, bool, nn);
-    c.first_use = arena_array(c.a, uint32_t, nn);
-    memset(c.index, 0xff, nv * sizeof *c.index);
-    memset(c.clone, 0xff, nv * sizeof *c.clone);
-    memset(c.first_use, 0xff, nn * sizeof *c.first_use);
+    c.first_use = arena_none(c.a, nn);
     return c;
 }
 

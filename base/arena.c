@@ -194,6 +194,13 @@ void *arena_calloc(Arena *a, size_t n, size_t size)
     return arena_alloc(a, bytes);
 }
 
+uint32_t *arena_none(Arena *a, size_t n)
+{
+    uint32_t *at = arena_array(a, uint32_t, n);
+    memset(at, 0xff, n * sizeof *at);
+    return at;
+}
+
 void *arena_move_(Arena *a, const void *at, size_t bytes, size_t n, size_t size)
 {
     void *p = arena_calloc(a, n, size);

@@ -92,6 +92,7 @@ const char *text_all(const Text *t);                    /* never NULL; valid unt
                     : (void)0)
 
 #define NONE UINT32_MAX
+uint32_t *arena_none(Arena *a, size_t n);                /* n times NONE */
 typedef VEC(uint32_t) Ids; /* a list of numbers: of values, nodes, stages */
 typedef VEC(const char *) Strings;
 /* where x stands; NONE: it is not in the list */

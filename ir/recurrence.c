@@ -114,8 +114,7 @@ Graph *body_of(const Graph *g, const Graph *from, const Ids *input, const Ids *n
                const Ids *output)
 {
     Graph *b = body_new(g);
-    ValueId *is = arena_array(g->arena, ValueId, from->value.n + 1);
-    memset(is, 0xff, from->value.n * sizeof *is);
+    ValueId *is = arena_none(g->arena, from->value.n);
     for (uint32_t i = 0; i < input->n; i++) {
         is[input->at[i]] = copy_value(b, from, input->at[i], V_INPUT);
         vec_push(b->arena, &b->input, is[input->at[i]]);

@@ -337,12 +337,11 @@ Families *alike_find(const Graph *g, Arena *a, int chunks, const Ids *results)
               .hash = arena_array(a, uint64_t, g->value.n + 1),
               .uses = arena_array(a, uint32_t, g->value.n + 1),
               .to = {.chunks = (uint32_t)chunks,
-                     .of_root = arena_array(a, uint32_t, g->node.n + 1),
+                     .of_root = arena_none(a, g->node.n + 1),
                      .needed = arena_array(a, bool, g->value.n + 1),
                      .stacked = arena_array(a, uint32_t, g->param.n + 1)}};
     const bool *live = graph_live(g, a, 0, results, 1);
     bool some = false;
-    memset(s.to.of_root, 0xff, (g->node.n + 1) * sizeof *s.to.of_root);
     find_hashes(&s, live);
     for (uint32_t i = 0; i < results->n; i++)
         s.uses[results->at[i]]++;

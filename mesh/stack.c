@@ -294,10 +294,9 @@ const bool *mesh_stack(Graph *g, int chunks, uint32_t n, ValueId *const *keep, M
     Stack s = {.g = g,
                .a = a,
                .of = alike_find(g, a, chunks, &results),
-               .is = arena_array(a, ValueId, g->value.n + 1)};
+               .is = arena_none(a, g->value.n + 1)};
     if (!s.of)
         return NULL;
-    memset(s.is, 0xff, (g->value.n + 1) * sizeof *s.is);
     s.first = arena_array(a, NodeId, g->node.n + 1);
     s.from = mesh_renew(g);
     const uint32_t *param = add_params(&s);

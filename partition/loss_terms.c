@@ -186,8 +186,7 @@ static void take_parts(Terms *t)
     uint32_t before = g->cur_origin;
     t->share = NONE;
     t->values = g->value.n;
-    t->part = arena_array(g->arena, ValueId, t->values + 1);
-    memset(t->part, 0xff, t->values * sizeof *t->part);
+    t->part = arena_none(g->arena, t->values);
     g->cur_origin = g->node.at[val(g, old)->node].origin;
     t->l->loss = g_mul(g, part_of(t, t->own), t->l->loss_scale);
     for (uint32_t i = 0; i < g->output.n; i++)

@@ -216,8 +216,7 @@ static int by_origin(const void *x, const void *y)
 static uint32_t *makers(const Build *b)
 {
     const Graph *g = b->g;
-    uint32_t *stage_of = arena_array(b->a, uint32_t, g->value.n + 1);
-    memset(stage_of, 0xff, g->value.n * sizeof *stage_of);
+    uint32_t *stage_of = arena_none(b->a, g->value.n);
     for (uint32_t t = 0; t < b->stages; t++) {
         const Ids *l = &b->p->stage.at[t].nodes;
         for (uint32_t k = 0; k < l->n; k++)

@@ -101,8 +101,7 @@ static void check_empty(const Split *s)
 static void place_pure(const Split *s, uint32_t *stage_of)
 {
     const Graph *g = s->g;
-    uint32_t *first = arena_array(s->a, uint32_t, g->value.n + 1);
-    memset(first, 0xff, g->value.n * sizeof *first);
+    uint32_t *first = arena_none(s->a, g->value.n);
     for (NodeId n = g->node.n; n-- > 0;) {
         const Node *x = &g->node.at[n];
         if (!split_on_data(s, n)) {

@@ -229,13 +229,11 @@ void skeleton_find(Skeleton *s)
     s->kept = arena_array(s->arena, bool, m->init.n);
     s->made = arena_array(s->arena, bool, m->init.n);
     s->named = arena_array(s->arena, bool, m->init.n);
-    s->held = arena_array(s->arena, uint32_t, m->init.n);
+    s->held = arena_none(s->arena, m->init.n);
     s->home.arena = s->arena;
-    for (uint32_t i = 0; i < m->init.n; i++) {
-        s->held[i] = NONE;
+    for (uint32_t i = 0; i < m->init.n; i++)
         if (m->init.at[i].home)
             *strmap_at(&s->home, arena_printf(s->arena, "%p", m->init.at[i].home)) = i;
-    }
     find_uses(s);
     find_captured(s);
     choose_names(s);

@@ -263,10 +263,8 @@ static void import_node(ImportState *s, RawNode *n)
     begin_origin(s, n);
     /* importers give all outputs that an operator may have, whichever the node names */
     uint32_t nout = n->nout > MOST_OUTPUTS ? n->nout : MOST_OUTPUTS;
-    ValueId *in = read_inputs(s, n), *out = arena_array(s->g->arena, ValueId, nout);
+    ValueId *in = read_inputs(s, n), *out = arena_none(s->g->arena, nout);
     detach_check(s, n, in);
-    for (uint32_t i = 0; i < nout; i++)
-        out[i] = NONE;
     if (control_is(n)) {
         control_import(s, n, in);
         stop_defined(s, n);

@@ -422,11 +422,8 @@ Params *param_begin(Model *m, Graph *g, const ImportOptions *opt, uint32_t file)
     const char *text = metadata_get(m->graph->n_metadata_props, m->graph->metadata_props,
                                     "pkg.torch.export.ExportedProgram.graph_signature");
     p->has_signature = text && meta_signature(m->arena, text, &p->sig);
-    if (p->has_signature) {
-        p->sig_param = arena_array(m->arena, uint32_t, p->sig.n);
-        for (uint32_t i = 0; i < p->sig.n; i++)
-            p->sig_param[i] = NONE;
-    }
+    if (p->has_signature)
+        p->sig_param = arena_none(m->arena, p->sig.n);
     return p;
 }
 

@@ -75,9 +75,7 @@ static void find_claims(Fx *x)
 {
     const Uses *use = &x->all;
     const uint32_t several = NONE - 1;
-    x->claim = arena_array(x->a, uint32_t, x->p->sig.n + 1);
-    for (uint32_t e = 0; e <= x->p->sig.n; e++)
-        x->claim[e] = NONE;
+    x->claim = arena_none(x->a, x->p->sig.n + 1);
     for (uint32_t i = 0; i < use->n; i++) {
         uint32_t other = other_name(x, &use->at[i], 1);
         if (other != NONE)

@@ -185,9 +185,7 @@ static void take_node(Walk *w, NodeId id)
     bool counts = false, known = true;
     const Ragged *was = NULL;
     c.in = arena_array(w->im->arena, ValueId, c.n.nin + 1);
-    c.out = arena_array(w->im->arena, ValueId, c.n.nout + 1);
-    for (uint32_t o = 0; o < c.n.nout; o++)
-        c.out[o] = NONE;
+    c.out = arena_none(w->im->arena, c.n.nout);
     for (uint32_t i = 0; i < c.n.nin; i++) {
         c.in[i] = now(w, c.n.in[i]);
         const Ragged *r = ragged_find(s, c.in[i]);

@@ -250,10 +250,9 @@ void batch_analyse(Graph *g, ValueId from, const BatchOptions *opt, BatchNotes *
     sweep(&b);
     if (!notes)
         return;
-    NodeId *at = arena_array(b.scratch, NodeId, g->value.n + 1);
+    NodeId *at = arena_none(b.scratch, g->value.n + 1);
     bool *said = arena_array(b.scratch, bool, g->origin.n + 1);
     bool *told = arena_array(b.scratch, bool, g->origin.n + 2);
-    memset(at, 0xff, (g->value.n + 1) * sizeof *at);
     b.fate = batch_fates(&b);
     const bool *live = live_nodes(&b, notes);
     for (NodeId n = 0; n < g->node.n; n++) {

@@ -382,8 +382,7 @@ static void rewrite(Picked *p)
     const bool negative = !(range_of(&known, p->numbers).lo >= 0);
     p->whole = *g;
     p->sum = arena_array(p->a, ValueId, p->result.n);
-    p->is = arena_array(p->a, ValueId, g->value.n + 1);
-    memset(p->is, 0xff, (g->value.n + 1) * sizeof *p->is);
+    p->is = arena_none(p->a, g->value.n + 1);
     g->cur_origin = g->node.at[p->first].origin;
     const ValueId at = g_cast(g, g_reshape(g, p->numbers, &(Shape){1, {p->rows}}), DT_I64);
     for (p->expert = 0; p->expert < p->experts; p->expert++)

@@ -7,7 +7,6 @@
  * partition makes again in the stage that reads it (masks, views of parameters) crosses at no
  * price.
  */
-#include <string.h>
 
 #include "model.h"
 
@@ -70,8 +69,7 @@ static int64_t sent_bytes(const Model *m, ValueId v)
 static void add_values(Model *m)
 {
     const Graph *g = m->g;
-    uint32_t *at = arena_array(m->a, uint32_t, g->value.n + 1);
-    memset(at, 0xff, g->value.n * sizeof *at);
+    uint32_t *at = arena_none(m->a, g->value.n);
     for (NodeId n = 0; n < g->node.n; n++) {
         const Node *x = &g->node.at[n];
         for (uint32_t i = 0; i < x->nin && m->out->of[n] != NONE; i++) {
@@ -170,10 +168,8 @@ static void add_statistics(Model *m)
 static void find_origins(const Model *m)
 {
     const Graph *g = m->g;
-    uint32_t *of = m->out->of_origin = arena_array(m->a, uint32_t, g->origin.n + 1),
-             *reader = arena_array(m->a, uint32_t, g->value.n + 1);
-    memset(of, 0xff, (g->origin.n + 1) * sizeof *of);
-    memset(reader, 0xff, (g->value.n + 1) * sizeof *reader);
+    uint32_t *of = m->out->of_origin = arena_none(m->a, g->origin.n + 1),
+             *reader = arena_none(m->a, g->value.n + 1);
     for (NodeId n = g->node.n; n-- > 0;) {
         const Node *x = &g->node.at[n];
         uint32_t by = m->out->of[n];

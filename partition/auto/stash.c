@@ -2,7 +2,6 @@
  * stash.c - what a stage keeps for its backward: of the differentiated model, the values that its
  * minimal stash holds, and which nodes' backwards read each, also through what is computed again.
  */
-#include <string.h>
 
 #include "model.h"
 
@@ -62,10 +61,9 @@ void add_stash(AutoModel *m, const Pipe *joint, Arena *a)
 {
     const Graph *g = joint->graph;
     Stash s = {.g = g, .a = a, .scratch = arena_within(a), .m = m};
-    s.at = arena_array(s.scratch, uint32_t, g->value.n + 1);
+    s.at = arena_none(s.scratch, g->value.n + 1);
     s.again = arena_array(s.scratch, Ids, g->value.n + 1);
     s.copy = arena_array(s.scratch, bool, g->node.n + 1);
-    memset(s.at, 0xff, (g->value.n + 1) * sizeof *s.at);
     for (uint32_t t = 0; t < joint->stage.n; t++) {
         const Stage *x = &joint->stage.at[t];
         for (uint32_t i = 0; i < x->stash.n; i++)
