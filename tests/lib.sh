@@ -73,6 +73,22 @@ case_data() {
     done
 }
 
+# agrees RUN DIR [TOLERANCE [NAMES]]: gradients, output and loss of a run are those of another framework, in DIR and $loss_value.
+agrees() { "$compare" grads "$1/grads" "$2/grads.safetensors" "${@:3}" && "$compare" npy "$1/out.npy" "$2/out.npy" && "$compare" loss "$1/log.json" "$loss_value"; }
+
+# same_bits RUN RUN: gradients and output
+same_bits() { "$compare" same "$1/grads" "$2/grads" && cmp "$1/out.npy" "$2/out.npy"; }
+
+# losses LOG: of each step; same_losses LOG LOG; steps NAME: losses and norms in $work/NAME.log
+losses() { sed -n '/"step"/s/.*"loss": \([^,]*\),.*/\1/p' "$1"; }
+same_losses() { losses "$1" | grep -q . && diff <(losses "$1") <(losses "$2"); }
+steps() { grep -o '"loss": [^,]*, "grad_norm": [^,]*' "$work/$1.log"; }
+
+differ() { ! cmp -s "$1" "$2" || { echo "$1 and $2 are the same"; return 1; }; }
+
+# flip FILE BYTE: its lowest bit; -1: of the last byte
+flip() { perl -e 'open F, "+<", $ARGV[0]; seek F, $ARGV[1], $ARGV[1] < 0 ? 2 : 0; read F, $x, 1; seek F, -1, 1; print F chr(ord($x) ^ 1)' "$@"; }
+
 # array FILE TYPE SHAPE NUMBER [ARGUMENT...]: a .npy file (TYPE i8 or f4, SHAPE as 4,7) of numbers, each Perl's of its place $_, from 0 on
 array() {
     perl -e '($file, $type, $shape, $number, @ARGV) = @ARGV; @d = split /,/, $shape; $n = 1; $n *= $_ for @d; open F, ">:raw", $file or die; @x = eval "map { $number } 0 .. \$n - 1";

@@ -5,10 +5,6 @@
 . "$(dirname "$0")/../lib.sh"
 cd "$work" || exit 1
 
-losses() { sed -n '/"step"/s/.*"loss": \([^,]*\),.*/\1/p' "$1"; }
-same_losses() { diff <(losses "$1") <(losses "$2"); }
-differ() { ! cmp -s "$1" "$2" || { echo "$1 and $2 are the same: training changed nothing"; return 1; }; }
-
 # The same weights as a state_dict, in one file and in several: what is split from the model with them has the bytes of what was split from
 # the merged model, and the first program runs with them.
 state_dict() {

@@ -91,8 +91,6 @@ refused "a log of report" 3 "pipe: error: is a pipe" "$ppsplit" report two pipe 
 # ---- checkpoints that are damaged, or no checkpoints ----
 
 ok "three checkpoints" two/pipeline "${T[@]}" --optimizer adam --steps 3 --every 1 --checkpoint whole --quiet
-# flip FILE BYTE: one bit of it
-flip() { perl -e 'open F, "+<", $ARGV[0]; seek F, $ARGV[1], $ARGV[1] < 0 ? 2 : 0; read F, $x, 1; seek F, -1, 1; print F chr(ord($x) ^ 1)' "$@"; }
 # resumed COMMAND...: the status, the warnings and errors, and where it begins
 resumed() { "$@" "${T[@]}" --optimizer adam --steps 4 --resume damaged --checkpoint damaged >said 2>err; echo "$? $(grep '^pipeline' err) $(sed -n 's/^resumed from \([^,]*\),.*/\1/p' said)"; }
 checked() { rm -rf damaged; cp -r whole damaged; }

@@ -13,9 +13,9 @@ run() {
     cat grads/*.safetensors checkpoint/step_3/*.safetensors <(sed -n '/"step":/s/"seconds.*//p' steps) | md5sum
 }
 
-# same_bits NAME WHAT...
+# alike NAME WHAT...
 schedules=("gpipe 4" "1f1b 4" "interleaved1f1b 2" "zb-h1 4" "zbvzerobubble 2" "dualpipev 2")
-same_bits() {
+alike() {
     local program=$1 schedule what; shift
     for schedule in "${schedules[@]}"; do
         want=$(run "$program" $schedule) || want="a run"
@@ -30,7 +30,7 @@ activations() { sed -n 's/^rank [0-9]* memory:.* activations \([0-9]*\),.*/\1/p'
 dir=$top/models/mobilenet-ts
 case_data "$dir"; data+=(--data "target=$dir/target.npy")
 ok "mobilenet: splits and builds" split_model "$dir/model.onnx" mobilenet features.0:begin,features.1:begin,features.2:begin --loss cross_entropy
-same_bits mobilenet except-last always 1,3 cheap
+alike mobilenet except-last always 1,3 cheap
 run mobilenet 1f1b 4 --recompute never >/dev/null
 is "1f1b keeps the stash of each microbatch under way" "$(activations)" "74240 323904 132992 45568 "
 run mobilenet 1f1b 4 --recompute always >/dev/null
@@ -42,7 +42,7 @@ is "recomputed: the inputs, and one stash" "$(activations)" "49280 157120 91584 
 "$build/models/make_tokens" --vocab 128 --rows 8 --seq 32 >/dev/null
 data=(--data input_ids=x.npy --data target=target.npy)
 ok "gpt: splits and builds" split_model gpt.onnx gpt h.1:begin,h.2:begin,h.3:begin --loss cross_entropy
-same_bits gpt always cheap
+alike gpt always cheap
 run gpt 1f1b 4 --recompute never >/dev/null
 is "gpt: what is kept" "$(activations)" "1183744 906240 628736 360704 "
 run gpt 1f1b 4 --recompute cheap >/dev/null

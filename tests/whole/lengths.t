@@ -16,7 +16,6 @@ run() {
     local out=$1 to=$work/$2; shift 2
     "$work/$out/pipeline" train --threads 1 --optimizer adamw --lr 0.01 --steps 2 --dump-grads "$to" --output logits="$to.npy" --log-json "$to.log" "$@"
 }
-steps() { grep -o '"loss": [^,]*, "grad_norm": [^,]*' "$work/$1.log"; }
 # equal A B: outputs, losses, gradients
 equal() {
     cmp "$work/$1.npy" "$work/$2.npy" && cmp "$work/$1/stage0.safetensors" "$work/$2/stage0.safetensors" &&

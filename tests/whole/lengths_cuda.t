@@ -17,7 +17,6 @@ run() {
     SHIM_LINES=0 SHIM_PRODUCTS=$work/$2.products "$work/$1/pipeline-shim" train --device cuda --lr 0.1 --steps 2 --dump-grads "$work/$2" --log-json "$work/$2.log" --output "$logits=$work/$2.npy" \
         "${data[@]}" "${@:3}"
 }
-steps() { grep -o '"loss": [^,]*, "grad_norm": [^,]*' "$work/$1.log"; }
 equal() {
     local f
     cmp "$work/any.npy" "$work/bound.npy" && [ "$(steps any)" = "$(steps bound)" ] || return

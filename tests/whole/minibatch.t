@@ -17,13 +17,13 @@ run() {
     mkdir -p "$out.run"
     "${cmd[@]}" "$out/pipeline" train "${data[@]}" --steps 1 --optimizer sgd --lr 0 --dump-grads "$out.run/grads" --log-json "$out.run/log.json" "$@"
 }
-agrees() { "$compare" grads "$work/$1.run/grads" "${2:-grads.safetensors}" && "$compare" loss "$work/$1.run/log.json" "${3:-$loss_value}"; }
+right() { "$compare" grads "$work/$1.run/grads" "${2:-grads.safetensors}" && "$compare" loss "$work/$1.run/log.json" "${3:-$loss_value}"; }
 same() { "$compare" same "$first" "$work/$1.run/grads"; }
 said() { "$@" 2>&1 >/dev/null | sed 's/^.*error: //'; }
 
 ok "two stages" split_model model.onnx "$work/two" mixed:begin --loss "$loss" $extra
 ok "train" run two --microbatches 4 --output "similarity=$work/similarity.npy"
-ok "PyTorch's loss and gradients" agrees two
+ok "PyTorch's loss and gradients" right two
 ok "and what is made of all rows" "$compare" npy "$work/similarity.npy" out.npy
 mv "$work/two.run/grads" "$work/first" && first=$work/first
 ok "uneven microbatches" split_model static.onnx "$work/three" text:begin,mixed:begin --loss "$loss" --loss-over minibatch
@@ -36,10 +36,10 @@ if command -v mpirun >/dev/null; then
     ok "the first run's bits" same two
 fi
 ok "masked" run three --microbatches 3 --debug-mask-minibatches
-ok "PyTorch's loss and gradients" agrees three
+ok "PyTorch's loss and gradients" right three
 ok "a loss in a file" split_model pairs.onnx "$work/pairs" none --loss model:contrast.onnx --loss-over minibatch=8
 ok "in the order of LoopedBFS" run pairs --schedule loopedbfs
-ok "PyTorch's loss and gradients" agrees pairs pairs.safetensors "$second_loss"
+ok "PyTorch's loss and gradients" right pairs pairs.safetensors "$second_loss"
 
 is "1F1B does not do it" "$(said run two --schedule 1f1b)" "1f1b: rank 1, cell 1: 1B0 comes before 1F1 in cell 2, but the loss is one over the whole \
 minibatch: it needs every microbatch's forward before the first backward, as gpipe and loopedbfs have it"
@@ -58,25 +58,25 @@ cd "$top/models/special/valid" || exit 1
 . ./case.env
 ok "valid: two stages" split_model model.onnx "$work/valid" b:begin --loss "$loss" $extra
 ok "valid: uneven microbatches" run valid --microbatches 5 --ranks 2 --schedule 1f1b --output "loss=$work/loss.npy"
-ok "valid: PyTorch's loss and gradients" agrees valid
+ok "valid: PyTorch's loss and gradients" right valid
 ok "valid: and the output" "$compare" npy "$work/loss.npy" loss.npy
 mv "$work/valid.run/grads" "$work/valid.first" && first=$work/valid.first
 ok "valid: zero bubbles" run valid --microbatches 5 --ranks 2 --schedule zb-h1
 ok "valid: the same bits" same valid
 ok "valid: three replicas" run valid --dp 3 --microbatches 2
-ok "valid: PyTorch's loss and gradients" agrees valid
+ok "valid: PyTorch's loss and gradients" right valid
 mv "$work/valid.run/grads" "$work/valid.three" && first=$work/valid.three
 ok "valid: three groups" run valid --groups 3 --microbatches 2
 ok "valid: the same bits" same valid
 ok "valid: passes, a scaled loss" run valid --accumulate 2 --microbatches 2 --loss-scale 1024
-ok "valid: PyTorch's loss and gradients" agrees valid
+ok "valid: PyTorch's loss and gradients" right valid
 case_data .
 is "valid: of other rows, as eval says" "$(run valid --microbatches 4 --eval-every 1 "${data[@]/#--data/--eval-data}" | sed -n 's/.*eval_loss \([^ ]*\) .*/\1/p')" 3.776887
 is "valid: as eval does" "$("$work/valid/pipeline" eval "${data[@]}" | sed -n 's/mean loss \([^ ]*\) .*/\1/p')" 3.776887
 is "valid: a total is no data" "$(said run valid --data total=in.x.npy)" "--data total: the model has no such input; there are 'x', 'labels', 'mask'"
 ok "valid: in shapes of one row" split_model model.onnx "$work/one" b:begin --loss "$loss" $extra --rows 1
 ok "valid: trains" run one
-ok "valid: PyTorch's loss and gradients" agrees one
+ok "valid: PyTorch's loss and gradients" right one
 ok "a root of a mean" split_model root.onnx "$work/root" none --loss output:loss
 is "has no microbatches" "$(said "$work/root/pipeline" train --data x=in.x.npy)" "the loss of a step does not follow from those of its microbatches: node 13 '/Sqrt' (Sqrt): what it \
 makes of all samples does not add up over microbatches; split with --loss-over minibatch, or run with --microbatches 1"
@@ -97,9 +97,9 @@ for loss in cross_entropy mse l1 bce_with_logits; do
     ok "$loss: the other" run whole --microbatches 4 --data "target=$target" --ranks 2
     ok "$loss: the same gradients" "$compare" grads "$work/whole.run/grads" "$work/each.run/grads" 1e-6
     [ $loss = cross_entropy ] || continue
-    ok "PyTorch's" agrees whole
+    ok "PyTorch's" right whole
     ok "masked" run each --microbatches 4 --data target=target.npy --ranks 2 --debug-mask-minibatches --output "logits=$work/out.npy"
-    ok "PyTorch's loss and gradients" agrees each
+    ok "PyTorch's loss and gradients" right each
     ok "and outputs" "$compare" npy "$work/out.npy" out.npy
 done
 is "masked rows would count in such a loss" "$(said run each --microbatches 4 --data target=out.npy --debug-mask-minibatches)" \

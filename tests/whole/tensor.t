@@ -14,7 +14,6 @@ run() {
     "$out/pipeline" train "${data[@]}" --data target=target.npy --optimizer adamw --lr 0.01 --clip-norm 0.5 --threads 1 --checkpoint "$to" \
         --log-json "$to.log" "$@"
 }
-steps() { grep -o '"loss": [^,]*, "grad_norm": [^,]*' "$work/$1.log"; }
 same() { "$compare" same "$work/$1/step_$3" "$work/$2/step_$3"; }
 
 for members in 1 2 4; do
