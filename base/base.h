@@ -67,6 +67,7 @@ typedef struct Text { Arena *a; char *at; size_t n, cap; int indent; } Text;
 void text_add(Text *t, const char *fmt, ...) PRINTF_LIKE(2, 3);
 void text_vadd(Text *t, const char *fmt, va_list ap) PRINTF_LIKE(2, 0);
 const char *text_all(const Text *t);                    /* never NULL; valid until more is added */
+const char *base_name(const char *path);                /* behind the last slash */
 
 #define arena_new_of(a, T) ((T *)arena_alloc((a), sizeof(T)))
 #define arena_array(a, T, n) ((T *)arena_calloc((a), (size_t)(n), sizeof(T)))

@@ -44,3 +44,9 @@ const char *text_all(const Text *t)
 {
     return t->at ? t->at : "";
 }
+
+const char *base_name(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}

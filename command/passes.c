@@ -16,22 +16,16 @@ void read_model(State *s)
         settle_lengths(s->o, s->graph);
 }
 
-static const char *file_name(const char *path)
-{
-    const char *slash = strrchr(path, '/');
-    return slash ? slash + 1 : path;
-}
-
 static void take_sources(Options *o, const CustomOp *op)
 {
     bool c = false, cu = false;
     for (uint32_t k = 0; k < op->source.n; k++) {
-        const char *path = op->source.at[k], *name = file_name(path);
+        const char *path = op->source.at[k], *name = base_name(path);
         bool is_cu = !strcmp(strrchr(name, '.'), ".cu"), there = false;
         for (uint32_t i = 0; i < o->codegen.source.n; i++) {
             const char *other = o->codegen.source.at[i];
             there |= !strcmp(other, path);
-            if (strcmp(other, path) != 0 && !strcmp(file_name(other), name))
+            if (strcmp(other, path) != 0 && !strcmp(base_name(other), name))
                 diag_fatal(EXIT_USAGE, WHERE_FILE(op->path),
                            "'%s' and '%s' would be the same file in the output", other, path);
         }

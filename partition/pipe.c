@@ -332,12 +332,6 @@ static void add_edges(Build *b)
         }
 }
 
-static const char *base_name(Arena *a, const char *path)
-{
-    const char *slash = path ? strrchr(path, '/') : NULL;
-    return arena_strdup(a, slash ? slash + 1 : path ? path : "model");
-}
-
 /* The loss over the whole minibatch is a stage of its own, behind those that the user cuts. */
 static void loss_stage(Build *b, const bool *part)
 {
@@ -409,7 +403,7 @@ Pipe *pipe_cut(Graph *g, const PartitionOptions *opt, const Loss *l, const Batch
     Pipe *p = arena_new_of(g->arena, Pipe);
     Build b = {.g = g, .a = g->arena, .opt = opt, .p = p, .training = l->loss != NONE};
     p->graph = g;
-    p->model_name = base_name(b.a, g->file);
+    p->model_name = arena_strdup(b.a, g->file ? base_name(g->file) : "model");
     copy_loss(p, l);
     p->alone = opt ? opt->alone : NULL;
     p->loss_whole = b.training && l->whole;

@@ -92,7 +92,7 @@ static bool merge_model(Merge *m, uint32_t i)
     Pieces model = merge_part(m, skeleton, IN_MODEL, path);
     if (model.n > inline_limit) {
         data = arena_printf(m->arena, "%s.data", target);
-        m->data_name = strrchr(data, '/') ? strrchr(data, '/') + 1 : data;
+        m->data_name = base_name(data);
         m->data = (Pieces){0};
         m->result.parameters = parameters;
         model = merge_part(m, skeleton, IN_MODEL, path);

@@ -247,12 +247,6 @@ static void write_tensors(Dict *d, const char *path, const Entry *e, uint32_t n)
     merge_write(m, path, &file);
 }
 
-static const char *base_name(const char *path)
-{
-    const char *slash = strrchr(path, '/');
-    return slash ? slash + 1 : path;
-}
-
 /* "model-00001-of-00003.safetensors" for "model.safetensors" */
 static const char *shard_path(Dict *d, const char *target, uint32_t shard, uint32_t shards)
 {

@@ -239,8 +239,7 @@ static bool is_own_weight(const char *base)
 static void list_stale(Arena *a, const char *dir, const char *name, void *arg)
 {
     const Stale *s = arg;
-    const char *base = strrchr(name, '/') ? strrchr(name, '/') + 1 : name,
-               *ending = strrchr(base, '.');
+    const char *base = base_name(name), *ending = strrchr(base, '.');
     bool stage = (strncmp(base, "stage", 5) == 0 && base[5] >= '0' && base[5] <= '9' &&
                   !is_own_weight(base)) || strcmp(name, "totals.c") == 0 ||
                  strcmp(name, "params/constants.bin") == 0;

@@ -279,10 +279,10 @@ static void write_sources(Pipe *p, const CodegenOptions *opt, const char *dir)
 {
     Arena *a = p->graph->arena;
     for (uint32_t i = 0; i < opt->source.n; i++) {
-        const char *path = opt->source.at[i], *slash = strrchr(path, '/');
+        const char *path = opt->source.at[i];
         const FileMap *f = arena_file(a, path);
         if (strcmp(strrchr(path, '.'), ".cu") ? opt->cpu : opt->cuda)
-            put(a, dir, arena_printf(a, "custom_%s", slash ? slash + 1 : path), f->at, f->bytes);
+            put(a, dir, arena_printf(a, "custom_%s", base_name(path)), f->at, f->bytes);
     }
 }
 
@@ -326,10 +326,9 @@ static void run(void *arg)
     Job *j = arg;
     Arena *a = j->p->graph->arena;
     char *real = realpath(j->temp, NULL);
-    const char *slash = real ? strrchr(real, '/') : NULL, *name = strrchr(j->dir, '/');
-    const char *final_dir =
-        slash ? arena_printf(a, "%.*s/%s", (int)(slash - real), real, name ? name + 1 : j->dir)
-              : j->dir;
+    const char *slash = real ? strrchr(real, '/') : NULL, *final_dir = j->dir;
+    if (slash)
+        final_dir = arena_printf(a, "%.*s/%s", (int)(slash - real), real, base_name(j->dir));
     free(real);
     fill(j->p, j->opt, j->temp, final_dir);
     diag_files();
