@@ -312,17 +312,16 @@ void half_copy(Rank *r, int local, int param)
 static void share_here(Rank *r)
 {
     const Plan *p = &r->plan;
-    for (int l = 0; l < p->n_stage; l++)
-        for (int k = 0; k < p->stage[l].st->n_param; k++) {
-            const PpParam *q = p->stage[l].rp[k].p;
-            int owner = q->use == PP_TRANSMIT ? p->local_of[q->from] : -1;
-            for (int j = 0; owner >= 0 && j < p->stage[owner].st->n_param; j++)
-                if (p->stage[owner].rp[j].p->param == q->param) {
-                    r->dev.op->copy(&r->dev, r->dev.current, p->stage[l].rp[k].value,
-                                    p->stage[owner].rp[j].value, q->t.bytes);
-                    half_copy(r, l, k);
-                }
-        }
+    for (RankWalk i = {0}; plan_next(p, &i);) {
+        const PpParam *q = i.q->p;
+        int owner = q->use == PP_TRANSMIT ? p->local_of[q->from] : -1;
+        for (int j = 0; owner >= 0 && j < p->stage[owner].st->n_param; j++)
+            if (p->stage[owner].rp[j].p->param == q->param) {
+                r->dev.op->copy(&r->dev, r->dev.current, i.q->value, p->stage[owner].rp[j].value,
+                                q->t.bytes);
+                half_copy(r, i.local, i.param);
+            }
+    }
 }
 
 void exec_begin(Rank *r)

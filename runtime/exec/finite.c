@@ -73,16 +73,14 @@ static Finding look(Rank *r, int64_t step, int statistics)
     const PpPlan *model = r->run->model;
     Finding first = r->now.seek.on ? r->now.seek.found : (Finding){.kind = BAD_NOTHING};
     look_at_data(r, step, &first);
-    for (int l = 0; l < r->plan.n_stage; l++)
-        for (int k = 0; k < r->plan.stage[l].st->n_param; k++) {
-            const RankParam *q = &r->plan.stage[l].rp[k];
-            const int stage = r->plan.stage[l].st->index;
-            if (q->p->use != PP_TRANSMIT && (q->p->stat ? statistics : q->p->trainable) &&
-                !all_finite(r, q))
-                finite_found(&first,
-                             (Finding){.kind = BAD_PARAM, .order = {stage, k}, .stage = stage},
-                             q->p->t.name);
-        }
+    for (RankWalk i = {0}; plan_next(&r->plan, &i);) {
+        const PpParam *p = i.q->p;
+        const int stage = i.rs->st->index;
+        if (p->use != PP_TRANSMIT && (p->stat ? statistics : p->trainable) && !all_finite(r, i.q))
+            finite_found(&first,
+                         (Finding){.kind = BAD_PARAM, .order = {stage, i.param}, .stage = stage},
+                         p->t.name);
+    }
     const int has_loss = model->loss.stage >= 0 && r->plan.local_of[model->loss.stage] >= 0;
     for (int m = 0; has_loss && m < data_chunks(&r->run->data); m++)
         if (!isfinite(r->results.loss[m]))
@@ -180,17 +178,16 @@ PpStatus finite_statistics(Rank *r, int back)
     if (!r->now.statistics)
         TRY(pp_take(&r->pool, &r->now.statistics, n, 1));
     char *at = r->now.statistics;
-    for (int l = 0; l < r->plan.n_stage; l++)
-        for (int k = 0; k < r->plan.stage[l].st->n_param; k++) {
-            const RankParam *q = &r->plan.stage[l].rp[k];
-            if (!q->p->stat)
-                continue;
-            if (back)
-                host_upload(&r->files, q->value, at, q->p->t.bytes);
-            else
-                memcpy(at, host_copy(&r->files, q->value, q->p->t.bytes), (size_t)q->p->t.bytes);
-            at += q->p->t.bytes;
-        }
+    for (RankWalk i = {0}; plan_next(&r->plan, &i);) {
+        const int64_t bytes = i.q->p->t.bytes;
+        if (!i.q->p->stat)
+            continue;
+        if (back)
+            host_upload(&r->files, i.q->value, at, bytes);
+        else
+            memcpy(at, host_copy(&r->files, i.q->value, bytes), (size_t)bytes);
+        at += bytes;
+    }
     return PP_OK;
 }
 

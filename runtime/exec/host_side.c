@@ -116,11 +116,8 @@ static PpStatus make_events(Rank *r)
 static int64_t most_bytes(const Rank *r)
 {
     int64_t most = 0;
-    for (int l = 0; l < r->plan.n_stage && r->run->opt->mode != MODE_INFER; l++)
-        for (int k = 0; k < r->plan.stage[l].st->n_param; k++) {
-            int64_t bytes = r->plan.stage[l].st->param[k].t.bytes;
-            most = bytes > most ? bytes : most;
-        }
+    for (RankWalk i = {0}; r->run->opt->mode != MODE_INFER && plan_next(&r->plan, &i);)
+        most = i.q->p->t.bytes > most ? i.q->p->t.bytes : most;
     return most;
 }
 

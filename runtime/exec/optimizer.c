@@ -42,9 +42,8 @@ int optim_states(const Options *o)
 int optim_count(const Plan *p)
 {
     int n = p->pieces.n;
-    for (int l = 0; l < p->n_stage; l++)
-        for (int k = 0; k < p->stage[l].st->n_param; k++)
-            n += !p->stage[l].rp[k].n_piece;
+    for (RankWalk i = {0}; plan_next(p, &i);)
+        n += !i.q->n_piece;
     return n;
 }
 
@@ -85,14 +84,12 @@ static DeviceParam of_piece(const Plan *p, const Options *o, const Piece *piece)
 /* The rank's parameters, once they have their places. */
 void optim_list(const Plan *p, const Options *o, DeviceParam *list)
 {
-    for (int l = 0; l < p->n_stage; l++)
-        for (int k = 0; k < p->stage[l].st->n_param; k++) {
-            const RankParam *q = &p->stage[l].rp[k];
-            if (!q->n_piece)
-                *list++ = whole(&p->stage[l], q);
-            for (int i = q->piece; i < q->piece + q->n_piece; i++)
-                *list++ = of_piece(p, o, &p->pieces.at[i]);
-        }
+    for (RankWalk i = {0}; plan_next(p, &i);) {
+        if (!i.q->n_piece)
+            *list++ = whole(i.rs, i.q);
+        for (int k = i.q->piece; k < i.q->piece + i.q->n_piece; k++)
+            *list++ = of_piece(p, o, &p->pieces.at[k]);
+    }
 }
 
 double optim_rate(const Options *o, int64_t step, int64_t steps)

@@ -57,10 +57,9 @@ static PpStatus share_statistic(Rank *r, const RankParam *q)
 
 PpStatus replicas_statistics(Rank *r)
 {
-    for (int l = 0; l < r->plan.n_stage && r->run->replicas > 1; l++)
-        for (int k = 0; k < r->plan.stage[l].st->n_param; k++)
-            if (r->plan.stage[l].st->param[k].stat)
-                TRY(share_statistic(r, &r->plan.stage[l].rp[k]));
+    for (RankWalk i = {0}; r->run->replicas > 1 && plan_next(&r->plan, &i);)
+        if (i.q->p->stat)
+            TRY(share_statistic(r, i.q));
     return PP_OK;
 }
 
@@ -73,13 +72,12 @@ PpStatus replicas_norms(Rank *r)
         return PP_OK;
     TRY(r->along[AXIS_PEERS].op->sum(&r->along[AXIS_PEERS], r->results.square,
                                      (int)p->norm.blocks));
-    for (int l = 0; l < p->n_stage && r->replica == 0; l++)
-        for (int k = 0; k < p->stage[l].st->n_param; k++) {
-            const RankParam *q = &p->stage[l].rp[k];
-            int64_t bytes = OPTIM_BLOCK * st_dtype_size(q->p->t.dtype);
-            for (int64_t b = 0; q->block >= 0 && b * bytes < q->p->t.bytes; b++)
-                r->results.norm[1 + q->norm] += square[q->block + b];
-        }
+    for (RankWalk i = {0}; r->replica == 0 && plan_next(p, &i);) {
+        const RankParam *q = i.q;
+        int64_t bytes = OPTIM_BLOCK * st_dtype_size(q->p->t.dtype);
+        for (int64_t b = 0; q->block >= 0 && b * bytes < q->p->t.bytes; b++)
+            r->results.norm[1 + q->norm] += square[q->block + b];
+    }
     return PP_OK;
 }
 

@@ -193,10 +193,9 @@ static PpStatus plan_memory(Rank *r)
  */
 static void make_half_copies(Rank *r)
 {
-    for (int l = 0; l < r->plan.n_stage; l++)
-        for (int k = 0; k < r->plan.stage[l].st->n_param; k++)
-            if (r->plan.stage[l].st->param[k].use != PP_TRANSMIT)
-                half_copy(r, l, k);
+    for (RankWalk i = {0}; plan_next(&r->plan, &i);)
+        if (i.q->p->use != PP_TRANSMIT)
+            half_copy(r, i.local, i.param);
 }
 
 PpStatus rank_open(Rank *r)

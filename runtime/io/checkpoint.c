@@ -82,18 +82,14 @@ typedef struct {
     int64_t bytes;
 } List;
 
-/* Parameter k of the rank's stage s; piece: NULL: all of it; state: -1: the parameter itself */
-static void add(List *l, int s, int k, const Piece *piece, int state)
+/* piece: NULL: all of it; state: -1: the parameter itself */
+static void add(List *l, const RankWalk *i, const Piece *piece, int state)
 {
-    const StagePlan *rs = &l->plan->stage[s];
     const PlanRequest *ask = &l->plan->ask;
-    const RankParam *q = &rs->rp[k];
-    Saved one = {
-        .p = q->p, .held = param_box(l->plan->model, q->p, ask->member), .snapshot = l->bytes};
-    if (piece) {
-        one.held.first += piece->first;
-        one.held.bytes = piece->bytes;
-    }
+    const RankParam *q = i->q;
+    Saved one = {.p = q->p,
+                 .held = box_piece(param_box(l->plan->model, q->p, ask->member), piece),
+                 .snapshot = l->bytes};
     one.box = box_dense(&one.held);
     if (!one.box.bytes && one.held.bytes)
         return;
@@ -102,8 +98,8 @@ static void add(List *l, int s, int k, const Piece *piece, int state)
     if (l->saved) {
         l->saved[l->n] = one;
         l->record[l->n] = (Record){.rank = file_number(l->plan),
-                                   .stage = rs->st->index,
-                                   .param = k,
+                                   .stage = i->rs->st->index,
+                                   .param = i->param,
                                    .member = ask->member,
                                    .state = state,
                                    .first = one.box.first,
@@ -118,18 +114,17 @@ static void list_all(List *l)
 {
     const Plan *p = l->plan;
     for (int state = -1; state < p->ask.states; state++)
-        for (int s = 0; s < p->n_stage; s++)
-            for (int k = 0; k < p->stage[s].st->n_param; k++) {
-                const RankParam *q = &p->stage[s].rp[k];
-                if (!writes(q, p->stage[s].st) || (p->ask.replica && !p->ask.zero) ||
-                    plan_is_twin(p->model, q->p, p->ask.member))
-                    continue;
-                int pieces = param_in_pieces(p, q);
-                if (state < 0 && !p->ask.replica && !pieces && (!q->update || !q->p->t.bytes))
-                    add(l, s, k, NULL, state);
-                for (int i = q->piece; i < q->piece + q->n_piece && (state < 0 || q->update); i++)
-                    add(l, s, k, &p->pieces.at[i], state);
-            }
+        for (RankWalk i = {0}; plan_next(p, &i);) {
+            const RankParam *q = i.q;
+            if (!writes(q, i.rs->st) || (p->ask.replica && !p->ask.zero) ||
+                plan_is_twin(p->model, q->p, p->ask.member))
+                continue;
+            int pieces = param_in_pieces(p, q);
+            if (state < 0 && !p->ask.replica && !pieces && (!q->update || !q->p->t.bytes))
+                add(l, &i, NULL, state);
+            for (int k = q->piece; k < q->piece + q->n_piece && (state < 0 || q->update); k++)
+                add(l, &i, &p->pieces.at[k], state);
+        }
 }
 
 int64_t saver_file_bytes(const Plan *p, int *tensors)

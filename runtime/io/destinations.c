@@ -188,10 +188,9 @@ static PpStatus try_folder(Held *h, const char *option, const char *path, int64_
 static int64_t gradient_bytes(const Plan *p)
 {
     int64_t sum = HEADER;
-    for (int l = 0; l < p->n_stage; l++)
-        for (int k = 0; k < p->stage[l].st->n_param; k++)
-            if (p->stage[l].rp[k].update)
-                sum += param_bytes(p->stage[l].rp[k].p) + HEADER;
+    for (RankWalk i = {0}; plan_next(p, &i);)
+        if (i.q->update)
+            sum += param_bytes(i.q->p) + HEADER;
     return sum;
 }
 

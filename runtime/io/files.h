@@ -38,6 +38,7 @@ int64_t param_many(const PpParam *p, int member);
 /* of a member by its number in the rank: from where on in the outer dimension, and its bytes */
 int64_t param_outer(const PpPlan *model, const PpParam *p, int member);
 Box param_box(const PpPlan *model, const PpParam *p, int member);
+Box box_piece(Box all, const Piece *piece); /* NULL: all of it */
 
 /* Every parameter of the model under each of its names: for (ParamName i = {0}; param_next(p, &i);)
  */

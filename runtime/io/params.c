@@ -259,13 +259,6 @@ static PpStatus place(HostCopy *h, Source *s, Wanted w, char *to, int64_t *lowes
     return PP_OK;
 }
 
-static Wanted piece_of(Wanted w, const Piece *piece)
-{
-    w.part.first += piece->first;
-    w.part.bytes = piece->bytes;
-    return w;
-}
-
 /* Of a state, as a checkpoint calls it, or for PyTorch: exp_avg.NAME, where a module's own names
  * follow the state's. */
 static int state_name(const Source *s, const char *state, const char *param, char *to, size_t n)
@@ -285,7 +278,7 @@ static PpStatus load_states(HostCopy *h, Source *s, Wanted w, const Piece *piece
                             const Optimizer *optimizer)
 {
     char name[4096];
-    w = piece_of(w, piece);
+    w.part = box_piece(w.part, piece);
     for (int j = 0; j < optimizer->states; j++) {
         if (state_name(s, optimizer->state[j], w.name, name, sizeof name) >= (int)sizeof name)
             return pp_fail(PP_ERR_IO, "parameter name too long for a checkpoint");
@@ -326,7 +319,8 @@ static PpStatus load_params(HostCopy *h, const Plan *plan, const StagePlan *rs, 
         for (int i = q->piece; i < q->piece + q->n_piece; i++) {
             const Piece *piece = &plan->pieces.at[i];
             if (!q->value)
-                TRY(place(h, s, piece_of(w, piece), piece->value, &q->lowest));
+                TRY(place(h, s, (Wanted){name, p, box_piece(part, piece), NULL, w.init},
+                          piece->value, &q->lowest));
             if (states)
                 TRY(load_states(h, states, w, piece, from->optimizer));
         }

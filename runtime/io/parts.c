@@ -59,6 +59,13 @@ Box param_box(const PpPlan *model, const PpParam *p, int member)
     return b;
 }
 
+Box box_piece(Box b, const Piece *piece)
+{
+    b.first += piece ? piece->first : 0;
+    b.bytes = piece ? piece->bytes : b.bytes;
+    return b;
+}
+
 int param_next(const PpPlan *model, ParamName *i)
 {
     for (; i->stage < model->n_stage; i->stage++, i->param = 0)

@@ -377,6 +377,23 @@ static inline int plan_own_part(const PpPlan *model, const PpParam *p, int membe
 {
     return plan_member_along(model, member, p->mesh);
 }
+/* The parameters of the rank's stages: for (RankWalk i = {0}; plan_next(p, &i);) */
+typedef struct {
+    int local, param, next; /* its stage here, its number there; where the next one is looked for */
+    const StagePlan *rs;
+    RankParam *q;
+} RankWalk;
+static inline int plan_next(const Plan *p, RankWalk *i)
+{
+    while (i->local < p->n_stage && i->next == p->stage[i->local].st->n_param)
+        i->local++, i->next = 0;
+    if (i->local == p->n_stage)
+        return 0;
+    i->rs = &p->stage[i->local];
+    i->param = i->next++;
+    i->q = &i->rs->rp[i->param];
+    return 1;
+}
 static inline int param_in_parts(const PpParam *p) { return param_divided(p) || p->each.n; }
 /* Those of the model that it may be, by member: how many, their names; which one a member has */
 static inline int param_names(const PpParam *p) { return p->each.n ? p->each.n : 1; }
