@@ -401,6 +401,9 @@ void npy_integers(const char *at, int dtype, int64_t stride, int64_t n, int64_t 
 #undef READ
 }
 
+/* Little-endian: the low bytes come first. */
+int npy_holds(int dtype, int64_t v) { return npy_integer((const char *)&v, dtype) == v; }
+
 int64_t npy_integer(const char *at, int dtype)
 {
     int64_t v = 0;

@@ -36,6 +36,7 @@ int npy_is_integer(int dtype);
 /* Numbers of these types, or of u32 and u64, at any alignment; stride: bytes from one to the next
  */
 int64_t npy_integer(const char *at, int dtype);
+int npy_holds(int dtype, int64_t v); /* is it a number of this type? */
 void npy_integers(const char *at, int dtype, int64_t stride, int64_t n, int64_t *to);
 /* "[3, 4]"; rows: a dimension that is said as such, "[rows, 4]", or -1 */
 void dims_text(char *to, size_t n, int rank, const int64_t *dim, int rows);

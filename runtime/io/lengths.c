@@ -13,6 +13,7 @@
 #include "base/file/safetensors.h"
 #include "core/number.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,12 +28,15 @@ static PpStatus read_pad(Data *d, const NameFile *nf)
     DataInput *in = &d->input[at];
     double real = strtod(nf->file, &end);
     int whole = npy_is_integer(t->dtype);
+    errno = 0;
     if (whole)
         in->pad_number = strtoll(nf->file, &end, 10);
+    const int held = whole ? !errno && npy_holds(t->dtype, in->pad_number)
+                           : t->dtype == PP_F32 || t->dtype == PP_F64;
     if (!t->n_term)
         return pp_fail(PP_ERR_USAGE, "--pad %s=%s: it has no dimension '%s'", nf->name, nf->file,
                        d->model->length[0].name);
-    if (*end || end == nf->file || !(whole || t->dtype == PP_F32 || t->dtype == PP_F64))
+    if (*end || end == nf->file || !held)
         return pp_fail(PP_ERR_USAGE, "--pad %s=%s: that is no value of %s", nf->name, nf->file,
                        data_dtype_text(t->dtype));
     if (whole) /* little-endian: the low bytes come first */

@@ -9,6 +9,7 @@
 
 #include "core/core.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -50,8 +51,9 @@ static int next_token(const Options *o, const char **at, int64_t *token)
         return 1;
     }
     char *end;
+    errno = 0;
     *token = strtoll(*at, &end, 10);
-    if (end == *at || (*end && *end != ',') || (*end && !end[1]))
+    if (end == *at || errno || (*end && *end != ',') || (*end && !end[1]))
         return -1;
     *at = end + (*end == ',');
     return 1;
@@ -112,6 +114,10 @@ PpStatus prompt_open(Data *d)
     POOL(room);
     TRY(pp_take(&room, &ids, T, sizeof *ids));
     TRY(read_prompt(d->opt, T, ids, &d->prompt));
+    for (int64_t i = 0; i < d->prompt; i++)
+        if (!npy_holds(t->dtype, ids[i]))
+            return pp_fail(PP_ERR_USAGE, "--prompt-ids %s: %" PRId64 " is no value of %s",
+                           d->opt->sample.prompt_ids, ids[i], data_dtype_text(t->dtype));
     TRY(data_add(d, d->sampled, d->opt->sample.prompt_ids ? "(--prompt-ids)" : "(--prompt)", &f));
     f->npy = (NpyFile){.dtype = t->dtype, .rank = 2, .dim = {rows, T}, .bytes = all};
     f->npy.data = f->npy.own = zeroed(all, 1);

@@ -65,7 +65,7 @@ static PpStatus check_width(const Data *d, const PpTensor *t, const DataFile *f)
         return PP_OK;
     for (int64_t i = 0; i < f->npy.dim[0]; i++) {
         int64_t v = npy_integer(f->npy.data + i * 8, PP_I64);
-        if (v < INT32_MIN || v > INT32_MAX)
+        if (!npy_holds(PP_I32, v))
             return pp_fail(PP_ERR_MODEL,
                            "--%s %s=%s: element %" PRId64 " is %" PRId64
                            ", the model's input is int32",

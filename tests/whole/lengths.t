@@ -175,6 +175,7 @@ ok "nothing that stands behind a row" refused "--pad target=VALUE says what stan
 whole "$work/wrong.npy" $(perl -e 'print join " ", (1) x 4, 19, (1) x 138')
 ok "a number beyond its table" refused "row 1, position 1 (number 4 of the file) is 19" ragged wrong lengths.npy "${pads[@]}"
 ok "with what its table does not have" refused "--pad x=19: it is an index into 'e.weight': allowed are 0 to 18" run any no "${data[@]}" --lengths seq=lengths.npy --microbatches 4 --pad x=19
+ok "with what its type does not hold" refused "--pad x=18446744073709551617: that is no value of int64" run any no "${data[@]}" --lengths seq=lengths.npy --microbatches 4 --pad x=18446744073709551617
 ok "with what is no class" refused "--pad target=19: it is a class: allowed are 0 to 18, or -100, which is ignored" run any no "${data[@]}" --lengths seq=lengths.npy --microbatches 4 --pad target=19
 near=(--batch 2 --microbatches 1 --by-length 2 --lengths seq="$work/lengths4.npy")
 rows in.x.npy "$work/x4.npy" 0 1 2 3
