@@ -63,9 +63,11 @@ int64_t tensor_bytes(const PpPlan *p, const PpTensor *t, int64_t rows, PpLength 
 
 void *zeroed(int64_t n, size_t size) { return calloc((size_t)(n > 0 ? n : 1), size); }
 
+/* And PP_ALIGN bytes more: a long message of MPI is a whole number of blocks of so many. */
 PpStatus pp_take(Pool *p, void *to, int64_t n, size_t size)
 {
-    void *at = pool_take(p, n, size);
+    const int64_t more = size ? PP_ALIGN / (int64_t)size + 1 : 0;
+    void *at = pool_take(p, n + more, size);
     memcpy(to, &at, sizeof at);
     return at ? PP_OK : pp_no_memory();
 }
