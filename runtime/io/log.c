@@ -44,10 +44,10 @@ static PpStatus open_json(Log *l)
 {
     const char *path = l->opt->report.log_json;
     struct stat sb;
-    const int there = !stat(path, &sb);
+    const int out = !strcmp(path, "-"), there = !out && !stat(path, &sb);
     int goes_on = l->first > 0 && there && S_ISREG(sb.st_mode);
-    l->json = !strcmp(path, "-") ? stdout : fopen(path, goes_on ? "r+" : "w");
-    l->made = !there && l->json != stdout;
+    l->json = out ? stdout : fopen(path, goes_on ? "r+" : "w");
+    l->made = !there && !out;
     if (!l->json || (goes_on && keep_lines(l->json, l->first) != PP_OK))
         return pp_fail(PP_ERR_IO, "--log-json %s: %s", path, strerror(errno));
     return PP_OK;
