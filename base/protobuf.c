@@ -4,15 +4,6 @@
 
 #include <string.h>
 
-size_t pb_encode(uint8_t out[PB_VARINT_MAX], uint64_t v)
-{
-    size_t n = 0;
-    for (; v >= 128; v >>= 7)
-        out[n++] = (uint8_t)(v | 128);
-    out[n++] = (uint8_t)v;
-    return n;
-}
-
 void pb_put(PbMessage *m, const void *at, size_t n)
 {
     if (m->cap - m->n < n) {

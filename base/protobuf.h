@@ -10,7 +10,6 @@
 
 typedef struct { Arena *a; uint8_t *at; size_t n, cap; } PbMessage;
 
-size_t pb_encode(uint8_t out[PB_VARINT_MAX], uint64_t v);               /* bytes it takes */
 void pb_put(PbMessage *m, const void *at, size_t n); /* fields that are already encoded */
 void pb_put_varint(PbMessage *m, uint64_t v);
 void pb_put_key(PbMessage *m, uint32_t number, int kind);

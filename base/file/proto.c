@@ -2,6 +2,15 @@
  * length before bytes. */
 #include "proto.h"
 
+size_t pb_encode(uint8_t out[PB_VARINT_MAX], uint64_t v)
+{
+    size_t n = 0;
+    for (; v >= 128; v >>= 7)
+        out[n++] = (uint8_t)(v | 128);
+    out[n++] = (uint8_t)v;
+    return n;
+}
+
 size_t pb_varint(const uint8_t *at, const uint8_t *end, size_t max, uint64_t *v)
 {
     *v = 0;

@@ -1,5 +1,5 @@
 /*
- * proto.h - the wire format of protocol buffers, read: fields of a message one by one, safe on any
+ * proto.h - the wire format of protocol buffers, numbers written and messages read: fields of a message one by one, safe on any
  * bytes.  A field is a number and a kind; the caller knows what the numbers mean.  Needs libc only.
  */
 #ifndef PP_PROTO_H
@@ -12,6 +12,7 @@
 enum { PB_VARINT = 0, PB_64 = 1, PB_BYTES = 2, PB_32 = 5 };
 enum { PB_VARINT_MAX = 10 };                            /* bytes of a 64-bit number */
 
+size_t pb_encode(uint8_t out[PB_VARINT_MAX], uint64_t v); /* bytes it takes */
 /* Reads a number of at most max bytes; returns how many bytes it takes, 0 when it does not end. */
 size_t pb_varint(const uint8_t *at, const uint8_t *end, size_t max, uint64_t *v);
 /* Reads a packed array of numbers into out, unless out is NULL, and counts them in *n; false when

@@ -9,6 +9,7 @@
  */
 #include "io/events.h"
 
+#include "base/file/proto.h"
 #include "core/core.h"
 #include "io/files.h"
 
@@ -46,18 +47,15 @@ static void put(Bytes *b, const void *p, size_t n)
 
 static void put_varint(Bytes *b, uint64_t v)
 {
-    for (; v >= 128; v >>= 7)
-        put(b, &(unsigned char){(unsigned char)(v | 128)}, 1);
-    put(b, &(unsigned char){(unsigned char)v}, 1);
+    uint8_t bytes[PB_VARINT_MAX];
+    put(b, bytes, pb_encode(bytes, v));
 }
-
-enum { VARINT = 0, WIRE64 = 1, LENGTH = 2, WIRE32 = 5 };
 
 static void put_key(Bytes *b, unsigned field, unsigned wire) { put_varint(b, field << 3 | wire); }
 
 static void put_bytes(Bytes *b, unsigned field, const void *p, size_t n)
 {
-    put_key(b, field, LENGTH);
+    put_key(b, field, PB_BYTES);
     put_varint(b, n);
     put(b, p, n);
 }
@@ -100,9 +98,9 @@ static Bytes event(int64_t step)
     clock_gettime(CLOCK_REALTIME, &now);
     double wall = (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
     Bytes b = {.n = 0};
-    put_key(&b, 1, WIRE64);
+    put_key(&b, 1, PB_64);
     put(&b, &wall, sizeof wall);
-    put_key(&b, 2, VARINT);
+    put_key(&b, 2, PB_VARINT);
     put_varint(&b, (uint64_t)step);
     return b;
 }
@@ -116,7 +114,7 @@ static PpStatus begin(const Events *e, int64_t first)
     if (first <= 1)
         return PP_OK;
     b = event(first);
-    put_key(&log, 1, VARINT);
+    put_key(&log, 1, PB_VARINT);
     put_varint(&log, BEGINS);
     put_bytes(&b, 7, log.at, log.n);
     return put_frame(e, &b);
@@ -146,7 +144,7 @@ PpStatus events_write(Events *e, int64_t step, const Scalar *s, int n)
         Bytes value = {.n = 0};
         float single = (float)s[i].value;
         put_bytes(&value, 1, s[i].tag, strlen(s[i].tag));
-        put_key(&value, 2, WIRE32);
+        put_key(&value, 2, PB_32);
         put(&value, &single, sizeof single);
         put_bytes(&summary, 1, value.at, value.n);
     }
