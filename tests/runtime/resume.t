@@ -128,6 +128,9 @@ two/pipeline "${L[@]}" --resume logged --steps 12 >said
 is "the last line: the steps and the checkpoint" "$(tail -n 1 said | sed 's/ in .*;/;/')" "done: steps 6 to 12 of 12; saved in logged/step_12"
 is "each step once" "$(losses logged.json)" "$(losses straight.json)"
 is "and both configurations" "$(grep -n -o '{"config' logged.json)" "$(printf '1:{"config\n7:{"config')"
+printf '{"step": 1}\n' >-
+is "to standard output, whatever file has that name" "$(two/pipeline "${T[@]}" --resume logged --checkpoint logged --steps 13 --log-json - | losses - | cut -d ' ' -f 1) $(cat ./-)" '13 {"step": 1}'
+rm ./-
 
 # ---- beside the run: nothing of step 38 gets to the disk before step 39 is over ----
 

@@ -3,18 +3,7 @@
 # sequences: one, two and four members, in other splits, have the same losses, norms, gradients, parameters, states and logits, to the bit, and PyTorch's gradients; a run of
 # one number goes on with another, also with replicas that divide parameters.  With Dropout, whose numbers are those of the whole, the same.  Of experts each member has some: the same bits, the
 # gradients of the model undivided, and one file of it.  Experts that pick rows likewise, whose parameters are each a member's alone.
-. "$(dirname "$0")/../lib.sh"
-cd "$top/models/gpt-ts" || exit 1
-. ./case.env
-case_data .
-
-# run OUT TO ARGUMENT...: trains into $work/TO
-run() {
-    local out=$work/$1 to=$work/$2; shift 2
-    "$out/pipeline" train "${data[@]}" --data target=target.npy --optimizer adamw --lr 0.01 --clip-norm 0.5 --threads 1 --checkpoint "$to" \
-        --log-json "$to.log" "$@"
-}
-same() { "$compare" same "$work/$1/step_$3" "$work/$2/step_$3"; }
+. "$(dirname "$0")/members.sh"
 
 for members in 1 2 4; do
     points=h.1:begin

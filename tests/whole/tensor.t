@@ -3,18 +3,7 @@
 # same losses, norms, gradients, parameters and states, to the bit, and write the same model; a run of any of them goes on in any other, also
 # with replicas that divide the optimizer; the numbers are PyTorch's.  A vocabulary that the
 # members do not divide, and what Dropout leaves out: the same, and the numbers of the model undivided.
-. "$(dirname "$0")/../lib.sh"
-cd "$top/models/gpt-ts" || exit 1
-. ./case.env
-case_data .
-
-# run OUT TO ARGUMENT...: trains into $work/TO
-run() {
-    local out=$work/$1 to=$work/$2; shift 2
-    "$out/pipeline" train "${data[@]}" --data target=target.npy --optimizer adamw --lr 0.01 --clip-norm 0.5 --threads 1 --checkpoint "$to" \
-        --log-json "$to.log" "$@"
-}
-same() { "$compare" same "$work/$1/step_$3" "$work/$2/step_$3"; }
+. "$(dirname "$0")/members.sh"
 
 for members in 1 2 4; do
     points=h.1:begin
