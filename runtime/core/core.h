@@ -16,7 +16,6 @@ extern "C" {
 /* failure.c: the failure of this thread, which runs a rank. */
 /* records a failure, unless there is one already */
 __attribute__((format(printf, 2, 3))) PpStatus pp_fail(PpStatus s, const char *fmt, ...);
-void pp_failure_add(const char *text); /* to the recorded message */
 PpStatus pp_no_memory(void);
 const char *pp_failure_text(void); /* the recorded message */
 void pp_failure_print(void);       /* the recorded message, to stderr, once */

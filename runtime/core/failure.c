@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 static _Thread_local char failure[8400];
-static _Thread_local int is_error = 1; /* not an end that was asked for */
+static _Thread_local PpStatus status;  /* with which it failed */
 static _Thread_local int told; /* by this rank or, all having agreed, by another */
 
 PpStatus pp_fail(PpStatus s, const char *fmt, ...)
@@ -21,15 +21,9 @@ PpStatus pp_fail(PpStatus s, const char *fmt, ...)
         va_start(ap, fmt);
         vsnprintf(failure, sizeof failure, fmt, ap);
         va_end(ap);
-        is_error = s != PP_SAVED;
+        status = s;
     }
     return s;
-}
-
-void pp_failure_add(const char *text)
-{
-    const size_t at = strlen(failure);
-    snprintf(failure + at, sizeof failure - at, "%s", text);
 }
 
 PpStatus pp_no_memory(void) { return pp_fail(PP_ERR_IO, "out of memory"); }
@@ -39,7 +33,8 @@ const char *pp_failure_text(void) { return failure[0] ? failure : "unknown failu
 void pp_failure_print(void)
 {
     if (!told)
-        fprintf(stderr, "pipeline: %s%s\n", is_error ? "error: " : "", pp_failure_text());
+        fprintf(stderr, "pipeline: %s%s\n%s", status == PP_SAVED ? "" : "error: ", pp_failure_text(),
+                status == PP_ERR_USAGE ? "Try 'pipeline --help' for more information.\n" : "");
     told = 1;
 }
 

@@ -92,8 +92,6 @@ static PpStatus start(Options *o, int argc, char **argv, const PpPlan *model, Pp
     if (saves)
         signals_take();
     launch_begin(rank, saves);
-    if (parsed == PP_ERR_USAGE)
-        pp_failure_add("\nTry 'pipeline --help' for more information.");
     TRY(parsed);
     TRY(program_current(model, o->command.folder));
     TRY(devices_choose(o, model, chosen));

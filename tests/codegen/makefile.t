@@ -30,7 +30,7 @@ if links_mpi=$(found | grep -o '^MPI ([^)]*)'); then
     is "a wrapper that does not work is none" "$(found MPICC=false | cut -d, -f1)" "no MPI"
     ok "the program says what it lacks" eval '! mpirun -n 2 out/pipeline infer --data x="$top/models/doc-ts/in.x.npy" >said 2>&1 && grep -q "MPI" said'
     # a launcher ends the job at the first status that is not 0: that of the process that speaks
-    launched() { env "$@" out/pipeline infer --data x="$top/models/doc-ts/in.x.npy" >said 2>&1; echo "$? $(cat said)"; }
+    launched() { env "$@" out/pipeline infer --data x="$top/models/doc-ts/in.x.npy" >said 2>&1; echo "$? $(head -n 1 said)"; }
     for names in OMPI_COMM_WORLD_RANK=RANK,OMPI_COMM_WORLD_SIZE=2 PMI_RANK=RANK,PMI_SIZE=2 PMIX_RANK=RANK,MPI_LOCALNRANKS=2; do
         is "$names: the first of two processes says why" "$(launched $(tr , ' ' <<<"${names/RANK=RANK/RANK=0}"))" \
             "2 pipeline: error: started as 2 processes, but built without MPI: put mpicc on PATH and run make again, or use --ranks"

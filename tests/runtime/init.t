@@ -34,7 +34,7 @@ train+=(--steps 3 --groups 2 --microbatches 2)
 none/pipeline "${train[@]}" "${init[@]}" --resume ck --log-json a.json
 whole/pipeline "${train[@]}" --seed 5 --resume ck --log-json b.json
 is "a resumed run has the checkpoint's" "$(grep -o '"loss": [^,]*' a.json)" "$(grep -o '"loss": [^,]*' b.json)"
-said() { none/pipeline "${train[@]}" "$@" 2>&1 | sed "s|$work/||"; }
+said() { none/pipeline "${train[@]}" "$@" 2>&1 | sed "s|$work/||" | head -n 1; }
 is "told by nothing" "$(said)" \
     "pipeline: error: none/params/stage0.safetensors: No such file or directory: give 'wte.weight' values with --init, --params or --resume"
 is "told in part" "$(said --init '[!h]*=ones')" \

@@ -224,7 +224,7 @@ if command -v mpirun >/dev/null; then
     is "--until over mpi" "$(mpirun -n 2 "$work/encdec/pipeline" train $(data encdec-ts) --microbatches 8 --schedule zb-h1 --until 1I3 | grep -v memory)" \
         "$(stop_at zb-h1 2 1I3 | grep -v memory)"
 fi
-is "--until with an action that is not in the rows" "$(stop_at 1f1b 2 1I3 2>&1)" \
+is "--until with an action that is not in the rows" "$(stop_at 1f1b 2 1I3 2>&1 | head -n 1)" \
     "pipeline: error: --until 1I3: the schedule has no such action (4 stages, 8 microbatches, 1f1b)"
 
 # ---- --trace ----
