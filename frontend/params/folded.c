@@ -137,10 +137,11 @@ static Candidates candidates_of(Fx *x, const Trace *t)
             bool taken = id >= GIVEN && strmap_get(&x->p->by_name, tie_param(x, id)->name) != NONE;
             if (tie_param(x, id)->stat || taken || (x->p->has_signature && e == NONE))
                 continue;
+            const bool told = e != NONE && !is_merged(t) && fx_is_origin(x, t->use->init, e);
             Recipe *r = pass == 0   ? tie_exact(x, id, t->tensor)
                         : pass == 3 ? undo_told(x, t, id, NULL)
-                                    : tie_function(x, id, t->tensor, pass == 1);
-            Candidate c = {id, r, e != NONE && !is_merged(t) && fx_is_origin(x, t->use->init, e),
+                                    : tie_function(x, id, t->tensor, pass == 1, told ? t : NULL);
+            Candidate c = {id, r, told,
                            e != NONE && fx_is_own(tie_param(x, id)->name, t->use->node->scope)};
             if (r && (!pass || (pass < 3 && many) || c.told || c.own))
                 vec_push(x->a, &all, c);
@@ -282,19 +283,41 @@ static void give_rows(Fx *x, Trace *const *t, uint32_t n, uint32_t id, const Sha
     }
 }
 
+/* Rows as they are; else what a function made of each, which is then seen to be made of them.  What
+ * was merged may be another row that is equal. */
+static void recover_rows(Fx *x, uint32_t e, Trace *const *own, uint32_t n)
+{
+    Undone found;
+    for (int plain = 1; plain >= 0 && fx_is_unread(x, e); plain--) {
+        VEC(Trace *) row = {0};
+        for (uint32_t i = 0; i < n; i++)
+            if (undo_is_row(x, own[i], plain))
+                vec_push(x->a, &row, own[i]);
+        if (row.n == 0 || !undo_rows(x, row.at, row.n, &found))
+            continue;
+        const uint32_t id = put(x, e, row.at[0], &found);
+        if (plain)
+            give_rows(x, row.at, row.n, id, &found.shape);
+    }
+}
+
 static void recover(Fx *x, Traces *all)
 {
     for (uint32_t e = 0; e < x->p->sig.n; e++) {
         VEC(Trace *) own = {0};
         Undone found;
+        bool merged = false;
         for (uint32_t i = 0; i < all->n && fx_is_unread(x, e); i++) {
             Trace *t = &all->at[i];
-            if (fx_unread_origin(x, t->use->init) == e && !t->done && !t->is_turned &&
-                !is_merged(t) && !param_is_made_up(t->fx) && !param_is_table(x->p->g, t->tensor))
+            if (fx_unread_origin(x, t->use->init) != e)
+                continue;
+            merged |= is_merged(t) && raw_is_constant(t->tensor);
+            if (!t->done && !t->is_turned && !is_merged(t) && !param_is_made_up(t->fx) &&
+                !param_is_table(x->p->g, t->tensor))
                 vec_push(x->a, &own, t);
         }
-        if (own.n && undo_rows(x, own.at, own.n, &found))
-            give_rows(x, own.at, own.n, put(x, e, own.at[0], &found), &found.shape);
+        if (!merged)
+            recover_rows(x, e, own.at, own.n);
         for (uint32_t i = 0; i < own.n && fx_is_unread(x, e); i++)
             if (undo(x, own.at[i], &found))
                 give(x, own.at[i], reading(found.recipe, 0, put(x, e, own.at[i], &found)));

@@ -60,6 +60,15 @@ typedef struct {
 /* A parameter that operands may be made of: of the graph, or, from GIVEN on, of Fx.given. */
 enum { GIVEN = 1 << 30 };
 
+/* An operand that folding made. */
+typedef struct Trace {
+    const Use *use; /* the first such use */
+    const RawTensor *tensor;
+    const char *fx;       /* the fx node that was folded: "expand_4" */
+    bool done, is_turned; /* transposed after that node */
+} Trace;
+typedef VEC(Trace) Traces;
+
 /* ---- group.c ---- */
 bool fx_is_target(const FxNode *fx, const char *target); /* "aten.linear." */
 int fx_use_role(const FxNode *fx, const RawNode *n, uint32_t input);
@@ -77,6 +86,10 @@ static inline Group *fx_group_of(const Fx *x, const Use *u)
 bool fx_is_control(const FxNode *fx);     /* its arguments are its bodies' */
 bool fx_is_own(const char *target, const char *scope); /* of the module with that scope */
 const char *fx_leaf(const char *target);
+
+/* How many of the steps that lead to it, the last one included, are of these kinds; NULL: of
+   any. */
+uint32_t fx_steps(const Fx *x, const Trace *t, const char *const *base);
 
 /* ---- make.c ---- */
 void fx_make(Fx *x); /* the parameters that uses name */
@@ -98,8 +111,10 @@ void param_recurrent(Params *p, const RawNodes *list);
  * gathered), or NULL. */
 Recipe *tie_exact(Fx *x, uint32_t param, const RawTensor *t);
 /* How it is a * parameter + b (linear), or a * f(parameter) + b for a function of one operand, or
- * NULL. */
-Recipe *tie_function(Fx *x, uint32_t param, const RawTensor *t, bool linear);
+ * NULL.  told: the trace, where the file says that it was computed of this parameter: then it may
+ * be of one of its rows, or of few numbers; else NULL */
+Recipe *tie_function(Fx *x, uint32_t param, const RawTensor *t, bool linear,
+                     const Trace *told);
 /* Those functions; step: what the source calls them; inverse: where that alone says which it is. */
 typedef struct {
     double (*fn)(double), (*inverse)(double);
@@ -112,13 +127,6 @@ void tie_record(Arena *a, Recipe *r, Dtype t, Op op, double factor, double adden
 const Param *tie_param(const Fx *x, uint32_t param);
 
 /* ---- origin.c ---- */
-typedef struct {
-    const Use *use; /* the first such use */
-    const RawTensor *tensor;
-    const char *fx;       /* the fx node that was folded: "expand_4" */
-    bool done, is_turned; /* transposed after that node */
-} Trace;
-typedef VEC(Trace) Traces;
 void fx_origins(Fx *x); /* reads what the optimizer noted */
 bool fx_is_origin(const Fx *x, uint32_t init, uint32_t entry);
 bool fx_is_unread(const Fx *x, uint32_t entry);
@@ -128,9 +136,6 @@ bool fx_is_traced(const Fx *x, uint32_t entry);
  * not say, or all are known. */
 #define SEVERAL (NONE - 1)
 uint32_t fx_unread_origin(const Fx *x, uint32_t init);
-/* How many of the steps that lead to it, the last one included, are of these kinds; NULL: of
-   any. */
-uint32_t fx_steps(const Fx *x, const Trace *t, const char *const *base);
 /* notes known parameters that an initializer was computed from but its reader is not made from */
 void fx_note_origin(Fx *x, const Use *u);
 
@@ -151,6 +156,8 @@ Recipe *undo_told(Fx *x, const Trace *t, uint32_t param, void **undone);
 bool undo(Fx *x, const Trace *t, Undone *out);
 /* The parameter of which the traces are the rows, in their order. */
 bool undo_rows(Fx *x, Trace *const *t, uint32_t n, Undone *out);
+/* Is it of a row by select; plain: and that itself? */
+bool undo_is_row(const Fx *x, const Trace *t, bool plain);
 
 /* ---- numbers.c ---- */
 double raw_number(const RawTensor *t, int64_t i); /* element i of floats */

@@ -1,7 +1,8 @@
 /*
  * group.c - the ONNX nodes of one fx node, as a group with the parameters among its arguments, and
  * what an fx node tells of its operands; what names say: that of an fx node ("mul_3"), of a kind
- * and a number, and a parameter's path, seen from the scope of a node.
+ * and a number, and a parameter's path, seen from the scope of a node; how many steps of a kind
+ * folding did.
  */
 #include <string.h>
 
@@ -43,6 +44,28 @@ bool fx_is_own(const char *target, const char *scope)
     size_t n = (size_t)(fx_leaf(target) - target);
     n -= n > 0;
     return n == strlen(scope) && !strncmp(target, scope, n);
+}
+
+/* ---- steps ---- */
+
+/* What the source says that changes something: no number of it, and nothing that the exporter put
+ * below. */
+static bool is_step(const char *name)
+{
+    static const char *const same[] = {
+        "clone", "contiguous", "to", "_to_copy", "alias", "convert_element_type_default", NULL};
+    return !param_is_made_up(name) && !fx_is_one_of(name, same) &&
+           strncmp(name, "scalar_tensor", strlen("scalar_tensor"));
+}
+
+uint32_t fx_steps(const Fx *x, const Trace *t, const char *const *base)
+{
+    const MadeOf *o = &x->origin[t->use->init];
+    uint32_t n = base ? fx_is_one_of(t->fx, base) : is_step(t->fx);
+    for (uint32_t i = 0; i < o->step.n; i++)
+        n += strcmp(o->step.at[i], t->fx) &&
+             (base ? fx_is_one_of(o->step.at[i], base) : is_step(o->step.at[i]));
+    return n;
 }
 
 /* ---- operands ---- */

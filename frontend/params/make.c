@@ -115,9 +115,9 @@ static void use_other(Fx *x, const Use *u, uint32_t id)
     const RawTensor *t = &x->p->m->init.at[u->init];
     Recipe *r = tie_exact(x, id, t);
     if (!r)
-        r = tie_function(x, id, t, true);
+        r = tie_function(x, id, t, true, NULL);
     if (!r)
-        r = tie_function(x, id, t, false);
+        r = tie_function(x, id, t, false, NULL);
     if (r)
         param_use_made(x->p, u->node, u->input, r);
     else

@@ -69,28 +69,6 @@ uint32_t fx_unread_origin(const Fx *x, uint32_t init)
     return found;
 }
 
-/* ---- how ---- */
-
-/* What the source says that changes something: no number of it, and nothing that the exporter put
- * below. */
-static bool is_step(const char *name)
-{
-    static const char *const same[] = {
-        "clone", "contiguous", "to", "_to_copy", "alias", "convert_element_type_default", NULL};
-    return !param_is_made_up(name) && !fx_is_one_of(name, same) &&
-           strncmp(name, "scalar_tensor", strlen("scalar_tensor"));
-}
-
-uint32_t fx_steps(const Fx *x, const Trace *t, const char *const *base)
-{
-    const MadeOf *o = &x->origin[t->use->init];
-    uint32_t n = base ? fx_is_one_of(t->fx, base) : is_step(t->fx);
-    for (uint32_t i = 0; i < o->step.n; i++)
-        n += strcmp(o->step.at[i], t->fx) &&
-             (base ? fx_is_one_of(o->step.at[i], base) : is_step(o->step.at[i]));
-    return n;
-}
-
 /* ---- what is left ---- */
 
 /* Do two entries of the signature train as one, or are they equal? */

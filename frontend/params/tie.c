@@ -249,6 +249,8 @@ const TieFunction tie_functions[TIE_FUNCTIONS] = {
     {fabs, NULL, OP_Abs, {"abs"}},
 };
 
+enum { SURE = 4 }; /* numbers, of which not any line is one */
+
 /* a and b of the line through all pairs (f(parameter), tensor); false when it does not pass through
  * them, or b leaves so few digits of the tensor that anything would. */
 static bool fit_line(const RawTensor *from, const RawTensor *t, int64_t n, double (*fn)(double),
@@ -290,7 +292,7 @@ static bool fit_line(const RawTensor *from, const RawTensor *t, int64_t n, doubl
 
 void tie_record(Arena *a, Recipe *r, Dtype t, Op op, double factor, double addend)
 {
-    uint32_t v = 0;
+    uint32_t v = r->n - 1;
     if (op != OP_NONE)
         v = recipe_op(a, r, op, (Attr){0}, v, op == OP_Mul ? v : NONE);
     if (op == OP_Neg) /* exp(-x) */
@@ -309,16 +311,89 @@ void tie_record(Arena *a, Recipe *r, Dtype t, Op op, double factor, double adden
     }
 }
 
-/* Four numbers at least, else any line fits. */
-Recipe *tie_function(Fx *x, uint32_t param, const RawTensor *t, bool linear)
+/* a and b of fewer numbers than make a line sure, where the file says what was done: a sum with a
+ * number, of the operand or of its negative, or a multiple.  Of one number that one is whole. */
+static bool fit_few(const RawTensor *from, const RawTensor *t, int64_t n, double (*fn)(double),
+                    double *a, double *b)
+{
+    const double y = raw_number(t, 0), v = fn(raw_number(from, 0)),
+                 factor[] = {1, -1, n > 1 ? y / v : nearbyint(y / v)},
+                 addend[] = {n > 1 ? y - v : nearbyint(y - v), n > 1 ? y + v : nearbyint(y + v), 0};
+    for (int way = 0; way < 3; way++) {
+        bool fits = isfinite(factor[way]) && factor[way] != 0;
+        *a = factor[way], *b = addend[way];
+        for (int64_t i = 0; i < n && fits; i++) {
+            const double want = raw_number(t, i), is = *a * fn(raw_number(from, i)) + *b;
+            fits = fabs(want - is) <= 1e-6 * fmax(fabs(want), fabs(*b));
+        }
+        if (fits)
+            return true;
+    }
+    return false;
+}
+
+/* Does the file say that no more was done to a parameter, or to a row of it, than the function and
+ * a line? */
+static bool explains(const Fx *x, const Trace *told, const TieFunction *f)
+{
+    static const char *const line[] = {"neg", "add", "sub", "rsub", "mul", "div", "select", NULL};
+    return x->origin[told->use->init].entry.n == 1 && f->op != OP_Mul &&
+           fx_steps(x, told, line) + (f->step[0] ? fx_steps(x, told, f->step) : 0) ==
+               fx_steps(x, told, NULL);
+}
+
+/* t as a function of the numbers `from`, of a parameter or of a row of it; NULL: it is none. */
+static Recipe *function_of(Fx *x, Recipe *r, const RawTensor *from, const RawTensor *t, bool linear,
+                           const Trace *told)
+{
+    const int64_t n = shape_elements(&t->shape);
+    for (size_t f = !linear; f < (linear ? 1 : TIE_FUNCTIONS); f++) {
+        const TieFunction *is = &tie_functions[f];
+        double factor, addend;
+        if (n < SURE ? told && explains(x, told, is) &&
+                           fit_few(from, t, n, is->fn, &factor, &addend)
+                     : fit_line(from, t, n, is->fn, &factor, &addend)) {
+            tie_record(x->a, r, t->dtype, is->op, factor, addend);
+            return r;
+        }
+    }
+    return NULL;
+}
+
+static Recipe *function_of_rows(Fx *x, uint32_t param, const RawTensor *t, bool linear,
+                                const Trace *told)
 {
     const Param *q = tie_param(x, param);
-    int64_t n = shape_elements(&t->shape);
-    if (q->dtype != t->dtype || shape_elements(&q->shape) != n || n < 4 || n > largest ||
-        !q->bytes.at || raw_is_constant(t) || has_no_name(q))
+    Shape row = q->shape;
+    Recipe *found = NULL;
+    row.d[0] = 1;
+    for (int64_t i = 0; i < q->shape.d[0]; i++) {
+        Recipe *r = recipe_of(x->a, param);
+        recipe_slice(x->a, r, row.rank, (int64_t[MAX_RANK]){i}, row.d);
+        recipe_reshape(x->a, r, &t->shape);
+        const RawTensor from = {.dtype = t->dtype,
+                                .shape = t->shape,
+                                .bytes = {.at = dense(x, q) + (size_t)i * t->bytes.length,
+                                          .length = t->bytes.length}};
+        r = function_of(x, r, &from, t, linear, told);
+        if (r && found)
+            return NULL; /* two rows would do */
+        found = r ? r : found;
+    }
+    return found;
+}
+
+Recipe *tie_function(Fx *x, uint32_t param, const RawTensor *t, bool linear, const Trace *told)
+{
+    const Param *q = tie_param(x, param);
+    const int64_t n = shape_elements(&t->shape), all = shape_elements(&q->shape);
+    if (q->dtype != t->dtype || n < (told ? 1 : SURE) || all > largest || !q->bytes.at ||
+        (n > 1 && raw_is_constant(t)) || has_no_name(q))
         return NULL;
+    if (told && q->shape.rank > 0 && all > n && all == n * q->shape.d[0])
+        return function_of_rows(x, param, t, linear, told);
     const uint8_t *own = dense(x, q);
-    for (int turned = 0; turned < 2; turned++) {
+    for (int turned = 0; turned < 2 && all == n; turned++) {
         RawTensor from = {
             .dtype = t->dtype, .shape = q->shape, .bytes = {.at = own, .length = t->bytes.length}};
         if (turned && (q->shape.rank != 2 || t->shape.rank != 2 || q->shape.d[0] != t->shape.d[1]))
@@ -328,18 +403,13 @@ Recipe *tie_function(Fx *x, uint32_t param, const RawTensor *t, bool linear)
             param_turn(copy, own, q->shape.d[0], q->shape.d[1], dtype_size(t->dtype));
             from.bytes.at = copy;
         }
-        for (size_t f = !linear; f < (linear ? 1 : TIE_FUNCTIONS); f++) {
-            double factor, addend;
-            if (!fit_line(&from, t, n, tie_functions[f].fn, &factor, &addend))
-                continue;
-            Recipe *r = recipe_of(x->a, param);
-            tie_record(x->a, r, t->dtype, tie_functions[f].op, factor, addend);
-            if (turned)
-                recipe_swap(x->a, r);
-            else if (!shape_equal(&q->shape, &t->shape))
-                recipe_reshape(x->a, r, &t->shape);
+        Recipe *r = function_of(x, recipe_of(x->a, param), &from, t, linear, told);
+        if (r && turned)
+            recipe_swap(x->a, r);
+        else if (r && !shape_equal(&q->shape, &t->shape))
+            recipe_reshape(x->a, r, &t->shape);
+        if (r)
             return r;
-        }
     }
     return NULL;
 }

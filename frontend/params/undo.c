@@ -155,12 +155,13 @@ static bool undo_view(Fx *x, const Trace *t, Undone *out)
 
 /* ---- functions ---- */
 
-/* Is the function, with this sign, all that was done? */
+/* Is the function, with this sign, all that was done, but for taking a row? */
 static bool is_told(const Fx *x, const Trace *t, const TieFunction *f, int sign)
 {
     static const char *const minus[] = {"neg", NULL};
     uint32_t n = !f->step[0] ? 0 : !f->step[1] ? 1 : 2;
-    return n && fx_steps(x, t, f->step) == n && fx_steps(x, t, NULL) == n + (sign < 0) &&
+    return n && fx_steps(x, t, f->step) == n &&
+           fx_steps(x, t, NULL) == n + (sign < 0) + fx_steps(x, t, parts) &&
            (sign > 0 || fx_steps(x, t, minus) == 1);
 }
 
@@ -211,7 +212,7 @@ bool undo(Fx *x, const Trace *t, Undone *out)
 {
     void *own;
     *out = (Undone){.shape = t->tensor->shape, .bytes = t->tensor->bytes};
-    out->recipe = undo_told(x, t, 0, &own);
+    out->recipe = fx_steps(x, t, parts) ? NULL : undo_told(x, t, 0, &own);
     if (out->recipe) {
         out->bytes.at = own;
         out->bytes.converted = true;
@@ -228,20 +229,28 @@ bool undo(Fx *x, const Trace *t, Undone *out)
     return undo_view(x, t, out);
 }
 
-/* Rows by select, each read alone: in the order of the reads, as a loop has them. */
+bool undo_is_row(const Fx *x, const Trace *t, bool plain)
+{
+    return fx_steps(x, t, parts) == 1 && (!plain || fx_steps(x, t, NULL) == 1);
+}
+
+/* Rows by select: in the order of the reads, as a loop has them.  They are plain, or told functions
+ * of such ones. */
 bool undo_rows(Fx *x, Trace *const *t, uint32_t n, Undone *out)
 {
     const RawTensor *first = t[0]->tensor;
     size_t each = first->bytes.length;
     uint8_t *whole = arena_alloc(x->a, n * each);
-    if (n < 2 || first->shape.rank < 1 || first->shape.rank == MAX_RANK)
+    if (n < 2 || first->shape.rank == MAX_RANK)
         return false;
     for (uint32_t i = 0; i < n; i++) {
-        if (fx_steps(x, t[i], NULL) != 1 || fx_steps(x, t[i], parts) != 1 ||
-            t[i]->tensor->dtype != first->dtype ||
+        if (t[i]->tensor->dtype != first->dtype ||
             !shape_equal(&t[i]->tensor->shape, &first->shape))
             return false;
-        memcpy(whole + i * each, t[i]->tensor->bytes.at, each);
+        void *own = NULL;
+        if (!undo_is_row(x, t[i], true) && !undo_told(x, t[i], 0, &own))
+            return false;
+        memcpy(whole + i * each, own ? own : t[i]->tensor->bytes.at, each);
     }
     *out = (Undone){.shape = shape_with(&first->shape, 0, n)};
     out->bytes =

@@ -162,7 +162,8 @@ void ragged_split(ImportState *s, Import *im);
 ValueId ragged_join(const Core *c, int axis);
 
 /* sizes.c: operations that change such sizes, or remove them */
-/* How many elements x has along these axes, as its type is; r: what is known of its size, or NULL */
+/* How many elements x has along these axes, as its type is; r: what is known of its size, or
+ * NULL */
 ValueId ragged_along(ImportState *s, ValueId x, int n, const int64_t *axes, const Ragged *r);
 Rule ragged_slice, ragged_topk, ragged_suppress;
 CoreRule ragged_reduce, ragged_softmax, ragged_concat, ragged_part, ragged_gather, ragged_matmul,

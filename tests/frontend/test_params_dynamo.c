@@ -216,6 +216,54 @@ static void test_dynamo_number(void)
        "one number that was expanded is one number");
 }
 
+/* Rows that loops read: mix[i] with 1 - mix[i], sigmoid(gate[i]) alone; of two numbers a sum. */
+static void test_dynamo_rows(void)
+{
+    const char *signature = "\n# inputs\np_mix: PARAMETER target='mix'\np_gate: PARAMETER "
+                            "target='gate'\np_w: PARAMETER target='w'\nx: USER_INPUT\n# outputs\n";
+    static const char *const of[] = {
+        "['mix', 'val_0']", "['mix', 'scalar_tensor', 'select_1', 'val_0']", "['mix', 'val_2']",
+        "['mix', 'scalar_tensor', 'select_3', 'val_2']"};
+    static const char *const name[] = {"select", "sub", "select_2", "sub_1"};
+    float rows[4][4] = {{1, 2, 3, 4}, {0, -1, -2, -3}, {5, 7, 6, 9}, {-4, -6, -5, -8}},
+          gate[2] = {.62245933f, .26894142f}, w[2] = {2, 5}, sum[2] = {2.25f, 5.25f};
+    const char *v = "x";
+    M m = {0};
+    for (int i = 0; i < 4; i++) {
+        tensor(&m, name[i], 1, (int[]){4, 0}, rows[i], sizeof rows[i]);
+        folded_from(&m, name[i], of[i]);
+        const char *to = arena_printf(arena, "v%d", i),
+                   *in = arena_printf(arena, "%s %s", v, name[i]);
+        node(&m, "Mul", arena_printf(arena, "node_%d", i), in, to, "['', 'mul']", NULL);
+        v = to;
+    }
+    for (int i = 0; i < 2; i++) {
+        const char *sigmoid = i ? "sigmoid_1" : "sigmoid";
+        tensor(&m, sigmoid, 1, (int[]){0}, &gate[i], sizeof gate[i]);
+        folded_from(&m, sigmoid,
+                    i ? "['gate', 'select_5', 'val_2']" : "['gate', 'select_4', 'val_0']");
+        const char *to = arena_printf(arena, "g%d", i),
+                   *in = arena_printf(arena, "%s %s", v, sigmoid);
+        node(&m, "Mul", arena_printf(arena, "node_g%d", i), in, to, "['', 'mul']", NULL);
+        v = to;
+    }
+    tensor(&m, "w", 1, (int[]){2, 1, 0}, w, sizeof w);
+    tensor(&m, "add_2", 1, (int[]){2, 1, 0}, sum, sizeof sum);
+    folded_from(&m, "add_2", "['val_18', 'w']");
+    node(&m, "Mul", "node_w", "g1 w", "h", "['', 'mul_8']",
+         call("mul_8", "mul.Tensor", "%g1, %p_w"));
+    node(&m, "Div", "node_y", "h add_2", "y", "['', 'div']",
+         call("div", "div.Tensor", "%h, %add_2"));
+    Graph *g = import(&m, signature, NULL);
+    const Param *mix = param(g, "mix"), *by = param(g, "gate");
+    ok(is_shaped(mix, 2, 2, 4) && first_of(mix, 4) == 5,
+       "rows are recovered where sums of them are read, too");
+    ok(is_shaped(by, 1, 2, 0) && fabsf(first_of(by, 0) - .5f) < 1e-6f,
+       "and where functions of them are");
+    ok(g && g->param.n == 3 && !strstr(said, "will not train"), "two numbers are a told sum: %s",
+       said);
+}
+
 /* -exp(A_log) of two layers that begin alike is one initializer: it is made of the one that the file
  * has, and may be the other's there. */
 static void test_dynamo_equal_functions(void)
@@ -409,6 +457,7 @@ int main(void)
     test_dynamo_split();
     test_dynamo_unused();
     test_dynamo_sinks();
+    test_dynamo_rows();
     test_dynamo_number();
     test_dynamo_equal_functions();
     test_dynamo_tables();
