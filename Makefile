@@ -117,7 +117,7 @@ $(BUILD)/models/%: models/%.c
 
 tools: $(TOOLS)
 
-# Scripts build many generated programs: they share the runtime's objects (tests/lib.sh).
+# Scripts build many generated programs: they share the runtime's objects (tests/lib.sh), optimized, for these run in many; stages are not.
 PIPELINE_CFLAGS ?= -O1
 FIRST    := $(BUILD)/tests/first
 SHARED    = RUNTIME=$(abspath $(FIRST)/runtime) RUNTIME_BUILD=$(abspath $(BUILD)/tests/objects) CFLAGS='$(PIPELINE_CFLAGS)' LDFLAGS='$(PIPELINE_CFLAGS)'
@@ -129,7 +129,7 @@ $(BUILD)/tests/objects/made: $(BUILD)/ppsplit $(RUNTIME) codegen/write/pipeline.
 	$(Q)$(BUILD)/ppsplit -q models/doc-ts/model.onnx --split layers.1:begin --loss cross_entropy --target cpu --target cuda -o $(FIRST)
 	$(Q)$(MAKE) -C $(FIRST) pipeline $(SHARED)
 	$(Q)! command -v $(CXX) >/dev/null || $(MAKE) -s -C $(FIRST) pipeline-shim SHIM=$(abspath tests/cuda_shim) O=$(abspath $(BUILD)/cuda_shim) \
-	    SHIMFLAGS='-O0 -g0 -Wall -Wextra -Werror' $(SHARED)
+	    SHIMFLAGS='-O1 -g0 -Wall -Wextra -Werror' STAGE_CFLAGS=-O0 $(SHARED)
 	$(Q)! command -v $(CXX) >/dev/null || $$(sed 's/-x c++/&-header/' $(FIRST)/build/flags/shim) -o $(DEVICE_H).gch $(DEVICE_H)
 	@echo '$(CC)' >$@
 
