@@ -13,7 +13,7 @@ declare -A cut=([tensor]='--tensor 2' [sequence]='--sequence 2' [mesh]='--tensor
 declare -A whole=([tensor]='--tensor 1 --chunks 2' [sequence]='--sequence 1 --chunks 2' [mesh]='--tensor 1 --sequence 1 --chunks 2' [expert]='--expert 1 --chunks 2'
     [processes]='--expert 1 --chunks 2' [table]='--tensor 1 --chunks 2 --shard emb.weight=0' [frozen]='--freeze layers.0.*' [half]='--dtype bf16')
 declare -A ranks=([tensor]=4 [sequence]=4 [mesh]=8 [expert]=4 [processes]=4 [table]=4 [copies]=2 [replicas]=4 [layers]=2 [frozen]=2 [again]=2 [half]=2)
-declare -A ways=([replicas]='--dp 2 --zero 2 --microbatches 2' [again]='--recompute always --schedule 1f1b' [processes]='--watchdog 2')
+declare -A ways=([replicas]='--dp 2 --zero 2 --microbatches 2' [again]='--recompute always --schedule 1f1b' [processes]='--watchdog 5')
 declare -A alone=([replicas]='--groups 2 --microbatches 2')
 
 # prepare PROGRAM: the case's variables

@@ -149,7 +149,7 @@ is "JSON that is none" "$(echo '{"a": 1}' >other.json; report out other.json -o 
 echo "$config" >new.json
 { "$ppsplit" report out new.json -o page.html --follow 1 2>said; echo "ends: $?" >>said; } &
 step 1 8 100 >>new.json
-for _ in $(seq 200); do grep -qs 'step 1 of 8' page.html && break; sleep 0.05; done
+until grep -qs 'step 1 of 8' page.html || ! kill -0 $! 2>/dev/null; do sleep 0.05; done
 ok "a page of one step, which a browser reads again" grep -q '<meta http-equiv="refresh" content="1"/>' page.html
 step 8 1 100 >>new.json
 wait

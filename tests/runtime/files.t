@@ -72,7 +72,7 @@ done
 # refused NAME STATUS WORDS COMMAND...: at once, whoever waits at the other end of a pipe
 refused() {
     local name=$1 status=$2 words=$3; shift 3
-    timeout 20 "$@" >/dev/null 2>err
+    timeout $patience "$@" >/dev/null 2>err
     is "$name" "$? $(grep -c -- "$words" err)" "$status 1"
 }
 mkfifo pipe

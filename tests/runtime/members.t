@@ -97,7 +97,7 @@ if [ -n "$mpi" ]; then
     began=$SECONDS
     STOPS=die collectives --device cpu -- mpirun --oversubscribe -n 4 ./program >/dev/null
     ok "a member dies: the job ends" test $((SECONDS - began)) -lt 60
-    STOPS=hang collectives --device cpu --watchdog 2 -- mpirun --oversubscribe -n 4 ./program >/dev/null
+    STOPS=hang collectives --device cpu --watchdog 5 -- mpirun --oversubscribe -n 4 ./program >/dev/null
     is "a member hangs: it is named, and who waits for it" "$(sed -n 's/ on [^ ]* / on HOST /; s/for [0-9]* s:/for N s:/; s/^\(pipeline: error: .*\); the last actions .*/\1/p' err)" \
         "pipeline: error: rank 3 (replica 0, pipe 1, member 1) on HOST has not moved on for N s: it is in step 2, action 1F0 of stage 1, microbatch 0, which has begun; \
 rank 2 (replica 0, pipe 1, member 0) waits for it in the reduce-scatter of 'scattered' in stage 1, of ranks 2 to 3"

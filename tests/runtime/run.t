@@ -91,9 +91,8 @@ if command -v mpirun >/dev/null; then
     done
     asked HUP 20 two/run -n 2 "${S[@]}" away
     is "SIGHUP" "$(saved away)" "75 0 "
-    timeout 2 two/run -n 2 "${S[@]}" group >said 2>&1
-    s=$?
-    is "SIGTERM for its whole group" "$(saved group) $(ls group | wc -l)" "124 0  1"
+    asked TERM 20 timeout $patience two/run -n 2 "${S[@]}" group       # which passes it on to the whole group
+    is "SIGTERM for its whole group" "$(saved group) $(ls group | wc -l)" "75 0  1"
     asked USR1 20 two/run -n 2 "${S[@]}" on --steps 4000
     is "SIGUSR1 saves and goes on" "$s $(ls on | wc -l)" "0 2"
     asked TERM 20 two/run -n 2 "${D[@]}" --steps 100000000

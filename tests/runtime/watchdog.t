@@ -108,9 +108,9 @@ beats
 is "no beat arrives: it is said, and the job goes on" "$(grep -c 'warning: rank 0 on .* hears nothing of rank 1 on ' err) $(unmoved)" "1 0 0"
 kill -TERM $job
 wait $job
-start disk --checkpoint hangs --save-timeout 1
+start disk --checkpoint hangs --save-timeout $limit
 kill -USR1 $pid0
 wait $job
 is "a rank's checkpoint does not grow: the job ends and names it" \
-    "$(($? != 0)) $(grep -c 'error: rank 1 on .* has written no more of its checkpoint for [12] s' err)" "1 1"
+    "$(($? != 0)) $(grep -c 'error: rank 1 on .* has written no more of its checkpoint for [0-9]* s' err)" "1 1"
 plan_done
