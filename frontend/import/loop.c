@@ -308,7 +308,7 @@ static void scan_sized(const Control *c, Scan *k)
     for (uint32_t i = 0; i < k->inputs; i++) {
         uint32_t input = k->states + i;
         const Ragged *r = ragged_find(c->s, c->in[input].v);
-        if (!r != !first || (r && (r->dim != k->axis[i] || r->mask != first->mask ||
+        if (!r != !first || (r && (r->dim != k->axis[i] || r->also || r->mask != first->mask ||
                                    k->backwards[i] != k->backwards[0])))
             FATAL(c, (int)input, "a size that depends on the data, not that of the first scanned");
         if (r)

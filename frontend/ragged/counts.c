@@ -29,10 +29,12 @@ bool ragged_measure(ImportState *s, Import *im, Importer *fn)
     start = low_max(0, low_min(start < 0 ? start + x.rank : start, x.rank));
     for (int d = 0; d < x.rank; d++)
         others *= d == was.dim ? 1 : x.d[d];
+    if (im->op == OP_Size && was.also)
+        refuse(im, 0, " of such a size in two dims");
     if (im->op == OP_Size)
         number[0] = ragged_sum(s, size, others, ragged_known(s, 0), 0);
     for (int d = (int)start; d < x.rank && im->op == OP_Shape; d++)
-        number[d - start] = d == was.dim ? size : ragged_known(s, x.d[d]);
+        number[d - start] = d == was.dim || d == was.also - 1 ? size : ragged_known(s, x.d[d]);
     ragged_mark_count(s, im->out[0], NULL, 0, number, true);
     return true;
 }
@@ -125,9 +127,9 @@ ValueId ragged_output(ImportState *s, ValueId *v, Where w)
         *v = ragged_actual(s, *v);
         return NONE;
     }
-    if (ragged_mask(s, r->mask)->shuffled)
-        diag_fatal(EXIT_MODEL, w,
-                   "its size depends on the data, and its places have another order here");
+    if (ragged_mask(s, r->mask)->shuffled || r->also)
+        diag_fatal(EXIT_MODEL, w, "its size depends on the data, %s",
+                   r->also ? "along two dims" : "and its places have another order here");
     bool zeros = r->packed && dtype_is_float(low_dtype(s->g, *v));
     *v = ragged_in_order(s, *v);
     if (r->packed && !zeros)
@@ -150,7 +152,7 @@ bool ragged_choose(ImportState *s, ValueId condition, ValueId x, ValueId y, Valu
     if (a && b) {
         Shape p = low_shape(g, x), q = low_shape(g, y);
         r.mask = ragged_common(s, a->mask, b->mask);
-        if (r.mask == NONE || a->dim != b->dim || !shape_equal(&p, &q) ||
+        if (r.mask == NONE || a->dim != b->dim || a->also != b->also || !shape_equal(&p, &q) ||
             low_dtype(g, x) != low_dtype(g, y))
             return false;
         *out = g_where(g, condition, ragged_in_order(s, x), ragged_in_order(s, y));

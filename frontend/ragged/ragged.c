@@ -15,7 +15,8 @@
  * A node of the file is imported as any other.  Of the core nodes that this makes, each whose
  * places are computed by themselves keeps the mask: column SPREAD of ops.def says so, as of the
  * rows of a microbatch.  Others have a rule each (sizes.c, scatter.c), by which a node of other
- * operands may take their place.
+ * operands may take their place.  Attention makes a number of each place with each: a value whose
+ * places are along two dims, which sums and softmaxes along either of them bring back to one.
  */
 #include <string.h>
 
@@ -61,22 +62,32 @@ static const SpreadWay *way_of(const Core *c, uint32_t slot, const Ragged *was)
     return NULL;
 }
 
-/* The mask that all operands share, each where the way has it. */
-static void agree(Core *c, const SpreadWay *way, Ragged *was)
+/* Does the operand, of known size along the dim, stand for itself there? */
+static bool is_any_size(const Core *c, uint32_t i, int dim)
 {
-    Graph *g = c->s->g;
     double number;
+    return dim < 0 || low_shape(c->s->g, c->in[i]).d[dim] == 1 ||
+           (!ragged_find(c->s, c->in[i]) && low_uniform(c->s->g, c->in[i], &number));
+}
+
+/* The mask that all operands share, each where the ways have it; also: of the other dim, or NULL */
+static void agree(Core *c, const SpreadWay *way, const SpreadWay *also, Ragged *was)
+{
     was->packed = false, was->dirty = false;
     for (uint32_t i = 0; i < c->n.nin; i++) {
         const Ragged *r = ragged_find(c->s, c->in[i]);
-        const int dim = way->in[i].dim;
+        const int dim = way->in[i].dim, other = also ? also->in[i].dim : PLACE_R;
         if (!r) {
-            if (dim >= 0 && low_shape(g, c->in[i]).d[dim] > 1 && !low_uniform(g, c->in[i], &number))
+            if (!is_any_size(c, i, dim) || !is_any_size(c, i, other))
                 refuse(c->im, -1, " of such a value and one of known size");
             continue;
         }
         ValueId mask = ragged_common(c->s, was->mask, r->mask);
-        if (dim != r->dim || mask == NONE)
+        const bool one = !r->also && ((dim == r->dim && is_any_size(c, i, other)) ||
+                                      (other == r->dim && is_any_size(c, i, dim))),
+                   both = r->also && ((dim == r->dim && other == r->also - 1) ||
+                                      (other == r->dim && dim == r->also - 1));
+        if ((!one && !both) || mask == NONE)
             refuse(c->im, -1, " of two such values");
         was->packed |= r->packed || mask != r->mask || mask != was->mask;
         was->dirty |= r->dirty;
@@ -124,12 +135,14 @@ static ValueId by_place(Core *c, Ragged was)
 {
     ImportState *s = c->s;
     uint32_t slot = 0;
-    while (!ragged_find(s, c->in[slot]))
+    for (const Ragged *r; !(r = ragged_find(s, c->in[slot])) || r->also != was.also;)
         slot++;
-    const SpreadWay *way = way_of(c, slot, &was);
-    if (!way)
+    Ragged other = was;
+    other.dim = was.also - 1;
+    const SpreadWay *way = way_of(c, slot, &was), *also = was.also ? way_of(c, slot, &other) : NULL;
+    if (!way || !also != !was.also)
         refuse(c->im, -1, " along such a dim");
-    agree(c, way, &was);
+    agree(c, way, also, &was);
     was.dirty |= !keeps_zeros(c);
     for (uint32_t i = 0; i < c->n.nin && was.packed; i++) {
         const Ragged *r = ragged_find(s, c->in[i]);
@@ -144,12 +157,20 @@ static ValueId by_place(Core *c, Ragged was)
     ValueId y = ragged_node(c);
     for (uint32_t o = 0; o < c->n.nout; o++) {
         was.dim = way->out[o].dim;
+        was.also = also ? also->out[o].dim + 1 : 0;
         c->out[o] = result(c, graph_out(s->g, y, o), was);
     }
     return c->out[0];
 }
 
 /* ---- the rules of core operations ---- */
+
+/* Does its rule know of values that have all places along two dims? */
+static bool of_two_dims(Op op)
+{
+    return op_reduces(op) || op == OP_ReduceMean || op == OP_Softmax || op == OP_LogSoftmax ||
+           op == OP_Reshape || op == OP_MatMul;
+}
 
 static ValueId of_places(Core *c, Ragged was)
 {
@@ -173,7 +194,7 @@ static ValueId of_places(Core *c, Ragged was)
         [OP_ScatterND] = ragged_scatter,
         [OP_MatMul] = ragged_matmul,
     };
-    CoreRule *rule = rules[c->n.op];
+    CoreRule *rule = was.also && !of_two_dims(c->n.op) ? NULL : rules[c->n.op];
     ValueId y = rule ? rule(c, was) : NONE;
     return y == NONE ? by_place(c, was) : y;
 }
@@ -191,7 +212,7 @@ static void take_node(Walk *w, NodeId id)
         const Ragged *r = ragged_find(s, c.in[i]);
         counts |= r && r->dim == COUNT;
         known &= val(s->g, c.in[i])->kind == V_CONST;
-        if (r && r->dim != COUNT && !was)
+        if (r && r->dim != COUNT && (!was || r->also > was->also))
             was = r;
     }
     if (was && ragged_find(s, c.n.out[0])) /* of another size already */
@@ -323,9 +344,14 @@ void ragged_import(ImportState *s, Import *im, Importer *fn)
         read_size(s, im, 1);
     else if (im->op == OP_ConstantOfShape)
         read_size(s, im, 0);
-    for (uint32_t i = 0; i < im->nin; i++)
-        any |= ragged_find(s, im->in[i]) != NULL;
-    if (!any || !rules[im->op] || !rules[im->op](s, im, fn))
+    bool two = false;
+    for (uint32_t i = 0; i < im->nin; i++) {
+        const Ragged *r = ragged_find(s, im->in[i]);
+        any |= r != NULL;
+        two |= r && r->also;
+    }
+    Rule *const rule = two && rules[im->op] != ragged_measure ? NULL : rules[im->op];
+    if (!any || !rule || !rule(s, im, fn))
         lowered(s, im, fn);
     ragged_note_true(s, im);
 }

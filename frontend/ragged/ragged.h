@@ -24,6 +24,7 @@ enum { COUNT = -1 };
 typedef struct {
     ValueId mask; /* which elements along dim exist; COUNT: NONE */
     int dim;
+    int also;     /* 1 + another dim of the same places, in products of each with each; or 0 */
     bool packed;           /* existing elements come first, followed by zeros, */
     bool dirty;            /* or by whatever an importer's nodes make of these */
     bool grows;            /* COUNT: no number can be larger than the constant's */

@@ -141,16 +141,26 @@ static ValueId merged(Core *c, Ragged was, int64_t before)
 }
 
 /* The same elements in other dims: the dim is where as many elements are before it. */
+static int same_dim(const Shape *x, const Shape *y, int dim)
+{
+    const int64_t before = shape_between(x, 0, dim);
+    int64_t prefix = 1;
+    for (int d = 0; d < y->rank; prefix *= y->d[d++])
+        if (prefix == before && y->d[d] == x->d[dim])
+            return d;
+    return -1;
+}
+
 ValueId ragged_reshape(Core *c, Ragged was)
 {
-    Shape x = low_shape(c->s->g, c->in[0]), y = low_shape(c->s->g, c->n.out[0]);
-    int64_t before = shape_between(&x, 0, was.dim), prefix = 1;
-    for (int d = 0; d < y.rank; prefix *= y.d[d++])
-        if (prefix == before && y.d[d] == x.d[was.dim]) {
-            was.dim = d;
-            return marked(c->s, ragged_node(c), was);
-        }
-    return merged(c, was, before);
+    const Shape x = low_shape(c->s->g, c->in[0]), y = low_shape(c->s->g, c->n.out[0]);
+    const int dim = same_dim(&x, &y, was.dim), also = was.also ? same_dim(&x, &y, was.also - 1) : 0;
+    if (was.also && (dim < 0 || also < 0 || dim == also))
+        refuse(c->im, 0, " of such a size in two dims");
+    if (dim < 0)
+        return merged(c, was, shape_between(&x, 0, was.dim));
+    was.dim = dim, was.also = was.also ? also + 1 : 0;
+    return marked(c->s, ragged_node(c), was);
 }
 
 /*
@@ -323,36 +333,63 @@ ValueId ragged_along(ImportState *s, ValueId x, int n, const int64_t *axes, cons
     return count == NONE ? g_like(g, x, (double)known) : low_scale(g, count, (double)known);
 }
 
+/* Along which of its two dims an operation goes: now that is its dim; the other one: 1 + that. */
+static void turn(Ragged *r, int axis)
+{
+    if (axis != r->also - 1)
+        return;
+    const int dim = r->dim;
+    r->dim = r->also - 1;
+    r->also = dim + 1;
+}
+
+static ValueId marked_rest(const Core *c, ValueId y, Ragged rest)
+{
+    return rest.dim < 0 ? y : marked(c->s, y, rest);
+}
+
 ValueId ragged_reduce(Core *c, Ragged was)
 {
     Graph *g = c->s->g;
     const Op op = c->n.op;
     const bool one = op == OP_ArgMax || op == OP_ArgMin;
     bool along = one && c->n.attr.axis == was.dim;
-    for (int i = 0; i < c->n.attr.n && !one; i++)
+    int both = 0;
+    for (int i = 0; i < c->n.attr.n && !one; i++) {
+        both += c->n.attr.axes[i] == was.dim || c->n.attr.axes[i] == was.also - 1;
+        turn(&was, (int)c->n.attr.axes[i]);
         along |= c->n.attr.axes[i] == was.dim;
+    }
     if (!along)
         return NONE;
+    if (both > 1 || (one && was.also))
+        refuse(c->im, 0, " along two such dims");
     meet(c);
     if (one)
         ordered(c->s, c->im, c->in[0], was.dim);
     const Dtype t = low_dtype(g, c->in[0]);
     if (isinf(neutral(op)) && !dtype_is_float(t))
         refuse(c->im, 0, " along such a dim");
+    const Ragged rest = {.mask = was.mask, .dim = was.also - 1, .packed = true, .dirty = true};
+    was.also = 0;
     c->in[0] = ragged_only_there(c->s, &was, ragged_in_order(c->s, c->in[0]), neutral(op));
     if (op != OP_ReduceMean)
-        return ragged_node(c);
+        return marked_rest(c, ragged_node(c), rest);
     ValueId x = g_cast(g, c->in[0], dtype_sum(t)),
             sum = graph_node(g, OP_ReduceSum, 1, &x, c->n.attr);
-    return g_cast(g, g_div(g, sum, ragged_along(c->s, x, c->n.attr.n, c->n.attr.axes, &was)), t);
+    const ValueId count = ragged_along(c->s, x, c->n.attr.n, c->n.attr.axes, &was);
+    return marked_rest(c, g_cast(g, g_div(g, sum, count), t), rest);
 }
 
 ValueId ragged_softmax(Core *c, Ragged was)
 {
+    turn(&was, (int)c->n.attr.axis);
     if (c->n.attr.axis != was.dim)
         return NONE;
     meet(c);
-    c->in[0] = ragged_only_there(c->s, &was, ragged_in_order(c->s, c->in[0]), -(double)INFINITY);
+    Ragged line = was;
+    line.also = 0;
+    c->in[0] = ragged_only_there(c->s, &line, ragged_in_order(c->s, c->in[0]), -(double)INFINITY);
     was.packed = was.dirty = true;
     return marked(c->s, ragged_node(c), was);
 }
@@ -378,21 +415,40 @@ static ValueId or_zero(const Core *c, uint32_t i)
     return r.packed && r.dirty ? ragged_only_there(c->s, &r, x, 0) : x;
 }
 
-/* Of two of one such size, summed over that; or of rows of the left operand. */
+/* x w of two of one such size: summed over that, or of each place with each. */
+static ValueId product_of_both(Core *c, Ragged x, Ragged w)
+{
+    const int rows = low_shape(c->s->g, c->in[0]).rank - 2,
+              columns = low_shape(c->s->g, c->in[1]).rank - 1,
+              last = low_shape(c->s->g, c->n.out[0]).rank - 1;
+    turn(&x, rows + 1);
+    turn(&w, columns - 1);
+    const bool summed = x.dim == rows + 1 && w.dim == columns - 1,
+               apart = x.dim == rows && !x.also && w.dim == columns && !w.also;
+    if (summed ? (x.also && x.also - 1 != rows) || (w.also && w.also - 1 != columns) : !apart)
+        return NONE;
+    meet(c);
+    c->in[0] = or_zero(c, 0), c->in[1] = or_zero(c, 1);
+    const bool left = apart || x.also, right = apart || w.also;
+    const Ragged is = {.mask = ragged_common(c->s, x.mask, w.mask),
+                       .dim = left ? last - 1 : last,
+                       .also = left && right ? last + 1 : 0,
+                       .packed = true};
+    return left || right ? marked(c->s, ragged_node(c), is) : ragged_node(c);
+}
+
+/* Of two such operands; or of rows of the left one. */
 ValueId ragged_matmul(Core *c, Ragged was)
 {
     Graph *g = c->s->g;
     const Ragged *x = ragged_find(c->s, c->in[0]), *w = ragged_find(c->s, c->in[1]);
     const Shape p = low_shape(g, c->in[0]), q = low_shape(g, c->in[1]);
     const Dtype t = low_dtype(g, c->in[0]);
-    if (x && w && x->dim == p.rank - 1 && w->dim == q.rank - 2 && dtype_is_float(t) &&
-        ragged_common(c->s, x->mask, w->mask) != NONE) {
-        meet(c);
-        c->in[0] = or_zero(c, 0), c->in[1] = or_zero(c, 1);
-        return ragged_node(c);
-    }
-    if (!x || w || !x->packed || q.rank != 2 || !dtype_is_float(t) || t != low_dtype(g, c->in[1]) ||
-        x->dim != p.rank - 2 || shape_elements(&p) != p.d[p.rank - 2] * p.d[p.rank - 1])
+    if (x && w && dtype_is_float(t) && ragged_common(c->s, x->mask, w->mask) != NONE)
+        return product_of_both(c, *x, *w);
+    if (!x || x->also || w || !x->packed || q.rank != 2 || !dtype_is_float(t) ||
+        t != low_dtype(g, c->in[1]) || x->dim != p.rank - 2 ||
+        shape_elements(&p) != p.d[p.rank - 2] * p.d[p.rank - 1])
         return NONE;
     was.dirty = false;
     return marked(c->s, packed_product(c, was.mask), was);

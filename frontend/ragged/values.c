@@ -56,7 +56,9 @@ ValueId ragged_in_order(ImportState *s, ValueId v)
 
 ValueId ragged_only_there(ImportState *s, const Ragged *r, ValueId x, double otherwise)
 {
-    return g_only_there(s->g, ragged_packed(s, r->mask), r->dim, x, otherwise);
+    const ValueId there = ragged_packed(s, r->mask);
+    x = g_only_there(s->g, there, r->dim, x, otherwise);
+    return r->also ? g_only_there(s->g, there, r->also - 1, x, otherwise) : x;
 }
 
 ValueId ragged_fitted(ImportState *s, const Import *im, int input, int dim, ValueId mask)

@@ -359,10 +359,40 @@ static void test_means(void)
     }
 }
 
+/* Attention among the rows that a mask takes: of each place with each, over all that are there. */
+static void test_attention(void)
+{
+    float x[8] = {1, -2, 30, 40, .5f, 3, 50, 60}, *y;
+    bool mask[4] = {1, 0, 1, 0}, same = true;
+    M m = picked(FLOAT, "4,2");
+    node(&m, "Transpose", "keys", "u", "k", NULL, NULL);
+    node(&m, "MatMul", "each", "u k", "s", NULL, NULL);
+    node(&m, "Softmax", "soft", "s", "a", NULL, NULL);
+    node(&m, "MatMul", "of", "a u", "v", NULL, NULL);
+    node(&m, "ScatterND", "put", "x t v", "y", NULL, NULL);
+    value(&m, OUTPUT, "y", FLOAT, "4,2");
+    Graph *g = import_with(&m, "");
+    y = g ? values(g, (void *[]){x, mask})[g->output.at[0]].data : x;
+    for (int i = 0; i < 4; i++) {
+        const float *q = &x[2 * i], p = x[0] * q[0] + x[1] * q[1], r = x[4] * q[0] + x[5] * q[1],
+                    first = 1 / (1 + expf(r - p));
+        for (int k = 0; k < 2; k++)
+            same &= fabsf(y[2 * i + k] - (mask[i] ? first * x[k] + (1 - first) * x[4 + k] : q[k])) <
+                    1e-5f;
+    }
+    ok(g && same, "attention among picked rows: %s", g ? "" : said);
+    m = picked(FLOAT, "4,2");
+    node(&m, "Transpose", "keys", "u", "k", NULL, NULL);
+    node(&m, "MatMul", "each", "u k", "y", NULL, NULL);
+    value(&m, OUTPUT, "y", FLOAT, "4,4");
+    ok(!import_with(&m, "") && strstr(said, "along two dims"), "which is no output: %s", said);
+}
+
 int main(void)
 {
     models_begin();
     test_masked();
+    test_attention();
     test_means();
     test_names();
     test_computed();
