@@ -10,10 +10,11 @@
 #include "names.h"
 
 typedef struct Argument {
-    const char *written; /* in the text */
+    const char *text;   /* in the text */
     const char *role;   /* what it is to the step, or that it holds means or the like */
     bool known;         /* the latter */
     bool parameter;     /* or its gradient */
+    bool stored;
     const char *called; /* by all callers; NULL: they differ */
     Named of;           /* what they have in common; path, own NULL: nothing */
 } Argument;
@@ -44,6 +45,7 @@ static Argument argument(const Out *o, const Step *s, uint32_t i)
     return (Argument){.role = role(x),
                       .known = x->known != NULL,
                       .parameter = x->role == ROLE_W || x->role == ROLE_DW,
+                      .stored = x->written,
                       .called = o->repeat ? o->field[out_field(o, i)]
                                 : used    ? out_name(o->f, x->buf)
                                           : NULL,
@@ -59,7 +61,7 @@ void argument_join(const Out *o, const Step *s, const Ids *named, StageKernel *k
         k->arg = arena_array(o->a, Argument, k->args + 1);
         for (uint32_t i = 0; i < k->args; i++) {
             k->arg[i] = argument(o, s, i);
-            k->arg[i].written = argument_names(o, s)[i];
+            k->arg[i].text = argument_names(o, s)[i];
         }
     }
     for (uint32_t i = 0; i < named->n && !first; i++) {
@@ -67,6 +69,7 @@ void argument_join(const Out *o, const Step *s, const Ids *named, StageKernel *k
         const Argument y = argument(o, s, named->at[i]);
         const bool alike = x->of.result == y.of.result && strcmp(x->of.op, y.of.op) == 0;
         x->called = x->called && y.called && strcmp(x->called, y.called) == 0 ? x->called : NULL;
+        x->of.fixed = y.of.fixed ? x->of.fixed : NULL;
         x->of.path = alike ? join(o->a, x->of.path, y.of.path) : NULL;
         x->of.own = x->of.gradient == y.of.gradient ? join(o->a, x->of.own, y.of.own) : NULL;
     }
@@ -78,6 +81,8 @@ static const char *name_of(Arena *a, const Argument *x)
 {
     if (x->known)
         return x->role;
+    if (x->of.fixed) /* its own name is that of the array in the source */
+        return "constant";
     if (x->called && strlen(x->called) <= LONGEST_NAME)
         return x->called;
     Named of = x->of;
@@ -147,6 +152,10 @@ static const char **chosen(Arena *a, const StageKernel *k)
             if (i != j && !x->parameter && of[i] != x->called && strcmp(of[i], of[j]) == 0)
                 base[i] = x->role;
     }
+    for (uint32_t i = 0; i < k->args; i++)
+        for (uint32_t j = 0; j < k->args; j++)
+            if (k->arg[i].stored && !k->arg[j].stored && strcmp(base[i], base[j]) == 0)
+                base[i] = arena_printf(a, "new_%s", base[i]);
     return numbered(a, base, k->args);
 }
 
@@ -163,7 +172,7 @@ static const char *under_names(Arena *a, const StageKernel *k, const char *const
         while (isalnum((unsigned char)at[n]))
             n++;
         uint32_t i = 0;
-        while (strncmp(k->arg[i].written, at, n) != 0 || k->arg[i].written[n])
+        while (strncmp(k->arg[i].text, at, n) != 0 || k->arg[i].text[n])
             INSIST(++i < k->args);
         text_add(&t, "%.*s%.*s%s", (int)(at - text), text, marked && at[n] != '_', at, name[i]);
         text = at + n;

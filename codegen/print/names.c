@@ -374,14 +374,16 @@ Named names_common(Arena *a, Named x, Named y)
     return x;
 }
 
-static Named named_field(const Func *f, const RepeatField *x)
+static Named named_field(const Func *f, const Repeat *r, const RepeatField *x)
 {
-    return names_common(f->a, named(f, &f->buf.at[x->buf[0]]), named(f, &f->buf.at[x->buf[1]]));
+    const Named first = named(f, &f->buf.at[x->buf[0]]);
+    return repeat_constant(r, x) ? first
+                                 : names_common(f->a, first, named(f, &f->buf.at[x->buf[1]]));
 }
 
 Named names_of_argument(const Out *o, const Step *s, uint32_t arg)
 {
-    return o->repeat ? named_field(o->f, &o->repeat->field.at[out_field(o, arg)])
+    return o->repeat ? named_field(o->f, o->repeat, &o->repeat->field.at[out_field(o, arg)])
                      : named(o->f, &o->f->buf.at[s->arg.at[arg].buf]);
 }
 
@@ -389,8 +391,11 @@ const char **names_of_fields(const Out *o, const Repeat *r)
 {
     NamedList list = {0};
     StrMap taken = {.arena = o->a};
+    for (uint32_t i = 0; i < o->f->buf.n; i++)
+        if (o->named[i]) /* it stands before the loop */
+            *strmap_at(&taken, out_name(o->f, i)) = 0;
     for (uint32_t i = 0; i < r->field.n; i++) {
-        Named x = named_field(o->f, &r->field.at[i]);
+        Named x = named_field(o->f, r, &r->field.at[i]);
         if (repeat_constant(r, &r->field.at[i]))
             x.fixed = out_name(o->f, r->field.at[i].buf[0]);
         vec_push(o->a, &list, x);

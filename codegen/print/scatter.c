@@ -95,7 +95,7 @@ static void one_by_one(Kernel *k)
             kernel_loop(k, p.name[d], cg_ext(k->f, index, d));
     line("const %s e = %s;", k->index, p.from);
     line("%s", combine(k, n->attr.reduction, val(k->f->g, y)->dtype,
-                       arena_printf(k->a, "y[%s]", p.to), "u[e]"));
+                       arena_printf(k->a, "y[%s]", p.to), "updates[e]"));
     for (int d = 0; d < p.rank; d++)
         if (!k->device || d == p.axis)
             close_block();
@@ -153,7 +153,7 @@ static void by_lines(Kernel *k)
              kernel_factor(k, cg_ext(k->f, index, d)));
         size = lin_product(size, cg_ext(k->f, index, d));
     }
-    const char *update = arena_printf(k->a, "u[%s]", p.from);
+    const char *update = arena_printf(k->a, "updates[%s]", p.from);
     walk_line(k, &l, p.name[p.axis],
               arena_printf(k->a, "pp_index(index[%s], %s)", p.from, kernel_lin(k, l.elements)),
               combine(k, n->attr.reduction, val(k->f->g, y)->dtype,
@@ -189,7 +189,7 @@ void kernel_scatter_elements(Kernel *k)
     int axis = (int)n->attr.axis;
     Lines pool;
     kernel_param(k, index, "index", false);
-    kernel_param(k, n->in[2], "u", false);
+    kernel_param(k, n->in[2], "updates", false);
     kernel_param(k, y, "y", true);
     start(k, n->in[0], y);
     if (!k->device || s->rank == 0 || cg_most(k->f->sg, s->d[axis]) <= SHORT_LINE ||
@@ -201,7 +201,7 @@ void kernel_scatter_elements(Kernel *k)
         const char *at =
             arena_printf(k->a, "index[line * %s + i] - line * %s", updates, elements);
         const char *to = arena_printf(k->a, "y[line * %s + at]", elements);
-        const char *update = arena_printf(k->a, "u[line * %s + i]", updates);
+        const char *update = arena_printf(k->a, "updates[line * %s + i]", updates);
         walk_line(k, &pool, "i", at,
                   combine(k, n->attr.reduction, val(k->f->g, y)->dtype, to, update));
     } else {
@@ -238,9 +238,9 @@ static void rows_in_order(Kernel *k, Lin updates, Lin slice)
     kernel_loop(k, "i", updates);
     line("%s *to = y%s%s;", t, *at ? " + " : "", at);
     if (lin_is(slice, 1)) {
-        line("%s", combine(k, k->n->attr.reduction, type, "to[0]", "u[i]"));
+        line("%s", combine(k, k->n->attr.reduction, type, "to[0]", "updates[i]"));
     } else {
-        line("const %s *from = u + i * %s;", t, kernel_factor(k, slice));
+        line("const %s *from = updates + i * %s;", t, kernel_factor(k, slice));
         line("#pragma omp simd");
         line("for (int64_t j = 0; j < %s; j++)", kernel_lin(k, slice));
         line("    %s", combine(k, k->n->attr.reduction, type, "to[j]", "from[j]"));
@@ -252,9 +252,9 @@ static void rows_by_owner(Kernel *k, Lin updates, Lin slice)
 {
     const char *t = cg_ctype(val(k->f->g, k->n->out[0])->dtype), *at = destination(k);
     Dtype type = val(k->f->g, k->n->out[0])->dtype;
-    const char *update = lin_is(slice, 1)
-                             ? "u[list[m]]"
-                             : arena_printf(k->a, "u[list[m] * %s + j]", kernel_factor(k, slice));
+    const char *update = "updates[list[m]]";
+    if (!lin_is(slice, 1))
+        update = arena_printf(k->a, "updates[list[m] * %s + j]", kernel_factor(k, slice));
     k->grid = lin_is(updates, 0)
                   ? "1"
                   : arena_printf(k->a, "static_cast<unsigned>(%s)", out_lin(k->o, updates));
@@ -280,7 +280,7 @@ void kernel_scatter_nd(Kernel *k)
     const Shape *is = &val(k->f->g, index)->shape;
     int rank = val(k->f->g, y)->shape.rank, q = (int)is->d[is->rank - 1];
     kernel_param(k, index, "index", false);
-    kernel_param(k, n->in[2], "u", false);
+    kernel_param(k, n->in[2], "updates", false);
     kernel_param(k, y, "y", true);
     start(k, n->in[0], y);
     Lin slice = cg_span(k->f, y, q, rank), updates = cg_span(k->f, index, 0, is->rank - 1);

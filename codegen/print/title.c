@@ -1,6 +1,7 @@
 /*
  * title.c - what a kernel is called: by the operation of the model that says most of it, and the
- * direction: softmax, softmax_dx, gemm_dw. Identifiers are ours: a model's operation counts only
+ * direction: softmax, softmax_dx, gemm_dw; softmax_infer of what inference has otherwise than
+ * training. Identifiers are ours: a model's operation counts only
  * where ops.def has a row of that name.  And what comments call a value.
  */
 #include <ctype.h>
@@ -110,7 +111,7 @@ const char *title_of(const Out *o, const Step *s)
             best = vector || is_bias(n, op) ? "bias" : name;
         }
     }
-    const char *of = title_direction(s);
+    const char *of = o->f->kind == F_INFER ? "infer" : title_direction(s);
     return arena_printf(o->a, "%s%s%s", title_plain(o->a, best), *of ? "_" : "", of);
 }
 

@@ -104,11 +104,14 @@ static void print_own_weight(const StageGen *sg, const TargetRow *row, Text *t)
              table);
 }
 
+/* Inference comes last: a kernel has its name from training, where both have it. */
 void cg_stage_functions(StageGen *sg)
 {
-    for (int k = 0; k < F_COUNT; k++)
-        if (sg->func[k] && cg_function_like(sg, (FuncKind)k) == (FuncKind)k)
+    for (int i = 0; i < F_COUNT; i++) {
+        const FuncKind k = i == F_FORWARD ? F_FORWARD : (FuncKind)(i % (F_COUNT - 1) + 1);
+        if (sg->func[k] && cg_function_like(sg, k) == k)
             cg_function_print(sg->func[k]);
+    }
     cg_kernels_print(sg);
 }
 
