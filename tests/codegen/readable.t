@@ -61,7 +61,7 @@ is "LayerNormalization's gradient" "$(grep '^// dx = .*sum2' gpt6/stage0.c | sed
     "// dx = (b + sum * rstd * rstd * rstd * (-1/32) * ln_sub) + sum2 * (-1/32)"
 # A norm that a file writes as six nodes is one of its nodes: its gradient has as many terms, and a stage begins before it.
 ok "RMSNorm as nodes" gpt 2 --llama --kv-heads 1
-is "its kernels" "$(grep -o "PP_LAUNCH(rmsnorm_[a-z]*" gpt2/stage0.cu | sort -u | sed "s,.*(,," | paste -sd" ")" "rmsnorm_ rmsnorm_dw rmsnorm_dx"
+is "its kernels" "$(grep -o "PP_LAUNCH(rmsnorm_[a-z]*" gpt2/stage0.cu | sort -u | sed "s,.*(,," | paste -sd" ")" "rmsnorm_ rmsnorm_dw rmsnorm_dx rmsnorm_infer"
 is "RMSNorm's gradient" "$(grep '^// dx = .*sum' gpt2/stage0.c | sort -u)" "// dx = d_layers_add + a * rstd + sum * rstd * rstd * rstd * (-1/32) * x"
 is "a cut in it" "$("$ppsplit" gpt2.onnx --split /model/layers.1/input_layernorm/Add -o cut 2>&1 | grep -o 'warning.*\|^0 -> 1 .* f32')" \
     "warning: '/model/layers.1/input_layernorm/Add' is inside of a norm, which is one operation: the stage begins before it
