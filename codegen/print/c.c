@@ -444,35 +444,27 @@ static void rows_and_passes(Print *p)
     close_loops(p, n->nouter);
 }
 
-/* Does no other statement store where this one does? */
-static bool stores_alone(const Nest *n, uint32_t store)
-{
-    for (uint32_t i = 0; i < n->stmt.n; i++)
-        if (i != store && n->stmt.at[i].kind == S_STORE &&
-            n->stmt.at[i].arg == n->stmt.at[store].arg)
-            return false;
-    return true;
-}
-
-/* What a row stores is computed once: later passes read it there.  To the bit: not what is rounded
- * to 16 bits where it is stored. */
+/* What a row stores is computed once: later passes read it there, where no other store goes.  To
+ * the bit: not what is rounded to 16 bits where it is stored. */
 static const Nest *read_stored(Arena *a, const Nest *n, const Stmt **stored)
 {
-    Nest *own = n->kind == NEST_ROW && n->passes > 1 ? nest_copy(a, n) : NULL;
-    for (uint32_t i = 0; own && i < n->stmt.n; i++) {
+    Nest *own = nest_copy(a, n);
+    uint32_t *stores = arena_array(a, uint32_t, n->arg.n + 1);
+    for (uint32_t i = 0; i < n->stmt.n; i++)
+        if (n->stmt.at[i].kind == S_STORE)
+            stores[n->stmt.at[i].arg]++;
+    for (uint32_t i = 0; n->kind == NEST_ROW && i < n->stmt.n; i++) {
         const Stmt *s = &own->stmt.at[i];
-        Stmt *x = s->kind == S_STORE ? &own->stmt.at[s->in[0]] : NULL;
-        if (!x || x->kind != S_OP || x->row || (x->last == x->pass && !x->keep) ||
-            !dtype_is_float(x->type) || dtype_is_half(x->type))
-            continue;
+        Stmt *x = &own->stmt.at[s->in[0]];
         const NestArg *to = &n->arg.at[s->arg];
-        if (!s->acc && s->pass == x->pass && !to->optional && to->type == x->type &&
-            stores_alone(n, i)) {
+        if (s->kind == S_STORE && x->kind == S_OP && !x->row && (x->last > x->pass || x->keep) &&
+            dtype_is_float(x->type) && !dtype_is_half(x->type) && s->pass == x->pass &&
+            to->type == x->type && !to->optional && !s->acc && stores[s->arg] == 1) {
             stored[s->in[0]] = s;
             x->keep = true;
         }
     }
-    return own ? own : n;
+    return own;
 }
 
 const char *nest_print_c(Arena *a, const Nest *n, const char *const *arg_name, Text *t)

@@ -387,8 +387,27 @@ Named names_of_argument(const Out *o, const Step *s, uint32_t arg)
                      : named(o->f, &o->f->buf.at[s->arg.at[arg].buf]);
 }
 
+/* The field that has in the next turn what field i has in each, and would have its name, too; NONE:
+ * none has. */
+static uint32_t handed_to(const Repeat *r, const NamedList *list, uint32_t i)
+{
+    const RepeatField *x = &r->field.at[i];
+    for (uint32_t j = 0; j < r->field.n && !repeat_constant(r, x); j++) {
+        if (strcmp(list->at[i].path, list->at[j].path) || strcmp(list->at[i].own, list->at[j].own))
+            continue;
+        const RepeatField *y = &r->field.at[j];
+        uint32_t t = 1;
+        while (t < repeat_turns(r, y) && y->buf[t] == x->buf[t - 1])
+            t++;
+        if (t > 1 && t == repeat_turns(r, y))
+            return j;
+    }
+    return NONE;
+}
+
 const char **names_of_fields(const Out *o, const Repeat *r)
 {
+    uint32_t *to = arena_array(o->a, uint32_t, r->field.n + 1);
     NamedList list = {0};
     StrMap taken = {.arena = o->a};
     for (uint32_t i = 0; i < o->f->buf.n; i++)
@@ -400,5 +419,21 @@ const char **names_of_fields(const Out *o, const Repeat *r)
             x.fixed = out_name(o->f, r->field.at[i].buf[0]);
         vec_push(o->a, &list, x);
     }
-    return choose(o->a, &list, &taken);
+    for (uint32_t i = 0; i < r->field.n; i++) {
+        to[i] = handed_to(r, &list, i);
+        if (to[i] != NONE && handed_to(r, &list, to[i]) != NONE)
+            to[i] = NONE;
+        if (to[i] != NONE)
+            list.at[i].fixed = ""; /* "next_ln_1", once that has its name */
+    }
+    const char **name = choose(o->a, &list, &taken);
+    for (uint32_t i = 0; i < r->field.n; i++) {
+        if (to[i] == NONE)
+            continue;
+        name[i] = arena_printf(o->a, "next_%s", name[to[i]]);
+        while (strmap_get(&taken, name[i]) != NONE)
+            name[i] = arena_printf(o->a, "%s_", name[i]);
+        *strmap_at(&taken, name[i]) = 0;
+    }
+    return name;
 }
