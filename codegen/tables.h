@@ -82,6 +82,14 @@ typedef struct StageLaunches {
 const StageLaunches *cg_launches(const StageGen *sg, Arena *a);
 const char *cg_launches_name(int list, Arena *a); /* "backward", "update" */
 
+/* ---- write/constants.c ----------------------------------------------------------------------- */
+
+/* How many bytes the stage's constants take of which a program has one for each length, beside
+   those of bytes.constants; as far as two lengths tell: the greatest, and that of a sample. */
+int64_t lengths_tables(const Lengths *l, const StageGen *most, const StageGen *sample);
+/* Has the sample's graph a constant that such a one may be made of? */
+bool lengths_tabulates(const Graph *most, const Graph *sample);
+
 /* ---- plan/program.c -------------------------------------------------------------------------- */
 
 /* Of the Pipe: all but its stages, the device, and what is known when it is written (hash, made,

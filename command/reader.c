@@ -25,6 +25,7 @@ typedef struct {
     VEC(PlanRead) read;
     VEC(PlanSized) sized;
     bool quiet; /* what a model with other lengths is warned of is not said */
+    Lengths whole; /* PlanModel.whole */
 } PlanReader;
 
 /* ---- with other lengths ---- */
@@ -241,10 +242,16 @@ static int64_t plan_rows(void *of, PlanMesh *mesh)
     r->o->lengths = s->o->lengths;
     r->o->settled = true;
     check_lengths(r->o);
-    if (r->o->lengths.symbols)
-        choose_samples(r, s->o->rows, false);
     MeshOptions own = r->o->mesh;
     (void)annotate_read(s->graph, &own);
+    bool divided = false;
+    for (int x = 0; x < MESH_AXES; x++)
+        divided |= mesh_has(&own, (MeshAxis)x);
+    if (r->o->lengths.symbols)
+        choose_samples(r, s->o->rows, r->o->lengths.symbols > 1 && !divided);
+    r->whole = r->o->lengths;
+    if (r->o->lengths.symbols > 1)
+        choose_samples(r, s->o->rows, false);
     const bool given = r->o->mesh.members[MESH_TENSOR] || own.members[MESH_TENSOR] > 1;
     *mesh = (PlanMesh){.parts = own.parts};
     for (int x = 0; x < MESH_AXES && given; x++)
@@ -256,7 +263,7 @@ PlanModel plan_model(Options *o)
 {
     PlanReader *r = arena_new_of(o->arena, PlanReader);
     r->o = o;
-    return (PlanModel){r, plan_rows, plan_graph, plan_pipe};
+    return (PlanModel){r, plan_rows, plan_graph, plan_pipe, &r->whole};
 }
 
 /* ---- lengths that vary ---- */

@@ -71,6 +71,9 @@ typedef struct {
     Graph *(*graph)(void *of, PlanSize size, const PlanMesh *mesh, Loss *loss, Arena *a);
     /* cut at these points and differentiated, what the program is printed of */
     Pipe *(*pipe)(void *of, PlanSize size, const PlanMesh *mesh, const Strings *split, Arena *a);
+    /* once the rows are read: as PlanOptions.ranges, with the samples of a program that no members
+       divide */
+    const Lengths *whole;
 } PlanModel;
 
 typedef struct {

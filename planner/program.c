@@ -155,18 +155,39 @@ static const Program *compiled(Search *x, Cut *c, PlanSize size)
     return p;
 }
 
+/* Constants of which the program has one for each length. */
+static void add_tables(Search *x, Cut *c, const Lengths *l, PlanSize size, PpStage *own)
+{
+    Arena *scratch = arena_new();
+    PlanSize sample = size;
+    Loss loss;
+    memcpy(sample.length, l->at[0], sizeof sample.length);
+    const PlanMesh *mesh = &c->of->mesh;
+    if (lengths_tabulates(x->o->model.graph(x->o->model.of, size, mesh, &loss, scratch),
+                          x->o->model.graph(x->o->model.of, sample, mesh, &loss, scratch))) {
+        Pipe *p = cut_pipe(x, c, size, scratch), *q = cut_pipe(x, c, sample, scratch);
+        const Target target = x->o->device ? TARGET_CUDA : TARGET_C;
+        for (uint32_t i = 0; i < p->stage.n; i++)
+            own[i].bytes.constants += lengths_tables(l, cg_stage(scratch, p, i, target),
+                                                     cg_stage(scratch, q, i, target));
+    }
+    arena_free(scratch);
+}
+
 /* With the greatest length.  Where the program is made of samples that are longer, its constants
    are laid out for the longest of them. */
 static const Program *compiled_most(Search *x, Cut *c, PlanSize size)
 {
     const Program *p = compiled(x, c, size);
-    const Lengths *l = x->o->ranges;
+    const Lengths *l = c->of->members > 1 ? x->o->ranges : x->o->model.whole;
     int64_t most[SYMBOLS] = {0};
     cg_longest(l, false, most);
     cg_longest(l, true, size.length);
-    if (!memcmp(most, size.length, (size_t)l->symbols * sizeof *most))
+    if (l->symbols == 0)
         return p;
-    const Program *longest = compiled(x, c, size);
+    const Program *longest = memcmp(most, size.length, (size_t)l->symbols * sizeof *most)
+                                 ? compiled(x, c, size)
+                                 : p;
     Program *out = arena_new_of(x->a, Program);
     PpStage *own = arena_array(x->a, PpStage, p->plan.n_stage);
     const PpStage **list = arena_array(x->a, const PpStage *, p->plan.n_stage);
@@ -177,6 +198,7 @@ static const Program *compiled_most(Search *x, Cut *c, PlanSize size)
         own[i].bytes.constants = longest->plan.stage[i]->bytes.constants;
         list[i] = &own[i];
     }
+    add_tables(x, c, l, size, own);
     return out;
 }
 

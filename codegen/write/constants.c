@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "codegen/plan/plan.h"
+#include "codegen/tables.h"
 #include "lengths.h"
 
 /* the first node that reads it, or the file */
@@ -196,6 +197,50 @@ static bool find_tables(Arena *a, const Lengths *l, const Value *const *v, uint3
         sg[k]->bytes_const += n * bytes;
     }
     return true;
+}
+
+static bool is_within(const Shape *x, const Shape *all)
+{
+    bool is = x->rank == all->rank;
+    for (int d = 0; d < x->rank && is; d++)
+        is = x->d[d] <= all->d[d];
+    return is;
+}
+
+static bool is_part(const Value *x, const Value *all)
+{
+    return x->dtype == all->dtype && is_within(&x->shape, &all->shape) && is_begin(x, all);
+}
+
+int64_t lengths_tables(const Lengths *l, const StageGen *most, const StageGen *sample)
+{
+    int64_t bytes = 0, n = 0;
+    for (int s = 0; s < l->symbols; s++) {
+        const int64_t own = l->symbol[s].most - l->symbol[s].least + 1;
+        n = own > n ? own : n;
+    }
+    for (uint32_t i = 0; i < sample->constants.n && i < most->constants.n; i++) {
+        const Value *x = val(sample->g, sample->constants.at[i].value),
+                    *all = val(most->g, most->constants.at[i].value);
+        bool begins = false;
+        for (uint32_t j = 0; j < most->constants.n && !begins; j++) {
+            const Value *y = val(most->g, most->constants.at[j].value);
+            begins = shape_equal(&y->shape, &all->shape) && is_part(x, y);
+        }
+        const int64_t size = (int64_t)dtype_size(all->dtype);
+        bytes += begins ? 0 : n * align_up(shape_elements(&all->shape) * size);
+    }
+    return bytes;
+}
+
+bool lengths_tabulates(const Graph *most, const Graph *sample)
+{
+    bool may = most->value.n != sample->value.n;
+    for (ValueId v = 0; !may && v < sample->value.n; v++) {
+        const Value *x = val(sample, v), *all = val(most, v);
+        may = x->kind == V_CONST && (all->kind != V_CONST || !is_part(x, all));
+    }
+    return may;
 }
 
 void lengths_constants(Arena *a, const Lengths *l, const StageGen *most, StageGen **sg)

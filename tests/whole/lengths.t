@@ -242,6 +242,9 @@ ok "train" step images
 ok "as it does" step image
 ok "to the same bits" cmp "$work/images.grads/stage0.safetensors" "$work/image.grads/stage0.safetensors"
 is "and losses" "$(steps images)" "$(steps image)"
+is "in the bytes that are planned, tables of each length included" \
+    "$("$work/images/pipeline" train --threads 1 --microbatches 2 --schedule gpipe --data x="$work/image.npy" --data target="$work/four.npy" | sed -n 's/^rank 0 memory: \([0-9]*\).*/\1/p')" \
+    "$("$ppsplit" plan patches.onnx "${split[@]}" --bind 'height=2*h' --bind 'width=2*w' --bind h=1..8 --bind w=1..8 --ranks 1 --threads 1 --batch 4 --microbatches 2 --schedule gpipe 2>/dev/null | sed -n 's/^bytes of each rank in plan 1: \([0-9]*\).*/\1/p')"
 ok "a multiple of nothing" refused "--bind h=N gives 'h' a number" "$ppsplit" patches.onnx "${split[@]}" --bind 'height=2*h' --bind width=8 -o "$work/no"
 
 ok "a mean over the sequence" "$ppsplit" mean.onnx "${split[@]}" --bind seq=1..48 -q -o "$work/mean"
