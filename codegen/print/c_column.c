@@ -19,9 +19,12 @@ static void decode(Print *p)
     p->dim[n->nouter] = "r";
     if (n->nd - n->nouter == 1)
         return;
-    for (int d = n->nouter; d < n->nd; d++)
+    const char *name[NEST_DIMS];
+    for (int d = n->nouter; d < n->nd; d++) {
         p->dim[d] = arena_printf(p->a, "r%d", d - n->nouter);
-    out_places(p->t, n->sized, "int64_t", "r", n->nd - n->nouter, p->dim + n->nouter,
+        name[d] = print_depends(p, d, true, false) ? p->dim[d] : NULL;
+    }
+    out_places(p->t, n->sized, "int64_t", "r", n->nd - n->nouter, name + n->nouter,
                n->ext + n->nouter);
 }
 

@@ -57,13 +57,11 @@ static void points(Cuda *c)
     if (!lin_mul(all, cuda_extent(c, n->nd - 1), &all) || !lin_div(all, lin(c->vec), &work))
         BUG("fours that do not divide");
     cuda_kernel(c, PP_BLOCK, cuda_grid(c, "pp_blocks", work, PP_BLOCK), "256");
-    const char *dim[NEST_DIMS], *linear = n->nd == 1 ? "j" : "e", *four = c->vec == 4 ? "4 * " : "";
-    for (int d = 0; d < n->nd; d++)
-        dim[d] = d == n->nd - 1 ? "j" : n->nd == 2 ? "i" : arena_printf(c->p.a, "i%d", d);
+    const char *linear = n->nd == 1 ? "j" : "e", *four = c->vec == 4 ? "4 * " : "";
     text_open(c->p.t, "for (%s %s = %spp_thread%s(); %s < %s; %s += %spp_threads%s()) {", c->index,
               linear, four, cuda_wide(c), linear, print_lin(&c->p, all), linear, four,
               cuda_wide(c));
-    cuda_decode(c, linear, 0, n->nd, dim, true, true);
+    cuda_decode(c, linear, 0, n->nd, (CudaNames){"i", "j"}, true, true);
     print_row_values(&c->p, 0);
     cuda_enter_pass(c, 0);
     cuda_element(c, "j");

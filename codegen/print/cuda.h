@@ -47,8 +47,11 @@ const char *cuda_sum(Cuda *c, const char *index, const char *more);             
 void cuda_choose_vector(Cuda *c, int along);
 void cuda_choose_one(Cuda *c);
 Lin cuda_extent(const Cuda *c, int d);                  /* of all that threads take: whole fours */
+/* What dimensions are called: the last one, NULL: as the others, which are base0, base1, .. or,
+   where there is one, base. */
+typedef struct { const char *base, *last; } CudaNames;
 /* Prints const int i0 = e / 16; .. for the dimensions that loads, or stores, depend on. */
-void cuda_decode(Cuda *c, const char *linear, int from, int to, const char *const *name, bool loads,
+void cuda_decode(Cuda *c, const char *linear, int from, int to, CudaNames names, bool loads,
                  bool stores);
 /* what is computed from here on at each element */
 void cuda_enter_pass(Cuda *c, int pass);

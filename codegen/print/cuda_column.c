@@ -87,25 +87,15 @@ static void choose(Column *o)
 /* The kept dimensions: the innermost is j, or the linear index itself where there is no other. */
 static void decode_columns(Column *o, const char *linear, bool loads)
 {
-    Cuda *c = o->c;
-    const Nest *n = c->p.n;
-    const char *dim[NEST_DIMS];
-    for (int d = 0; d < n->nouter; d++)
-        dim[d] = n->nouter == 1       ? linear
-                 : d == n->nouter - 1 ? "j"
-                                      : arena_printf(c->p.a, "i%d", d);
-    cuda_decode(c, linear, 0, n->nouter, dim, loads, !loads);
+    const int kept = o->c->p.n->nouter;
+    const CudaNames names = {"i", kept == 1 ? linear : "j"};
+    cuda_decode(o->c, linear, 0, kept, names, loads, !loads);
 }
 
 static void decode_rows(Column *o)
 {
-    Cuda *c = o->c;
-    const Nest *n = c->p.n;
-    const char *dim[NEST_DIMS];
-    for (int d = n->nouter; d < n->nd; d++)
-        dim[d - n->nouter] =
-            n->nd - n->nouter == 1 ? "r" : arena_printf(c->p.a, "r%d", d - n->nouter);
-    cuda_decode(c, "r", n->nouter, n->nd, dim, true, false);
+    const Nest *n = o->c->p.n;
+    cuda_decode(o->c, "r", n->nouter, n->nd, (CudaNames){"r", NULL}, true, false);
 }
 
 static void each_reduction(Column *o, void (*fn)(Column *, uint32_t, const Stmt *))

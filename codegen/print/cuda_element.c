@@ -435,35 +435,19 @@ const char *cuda_part_read(Cuda *c, uint32_t stmt)
 
 const char *cuda_wide(const Cuda *c) { return strcmp(c->index, "int") == 0 ? "" : "_wide"; }
 
-/* Does an address or a number depend on the dimension?  Inside a row: one of this pass. */
-static bool depends(const Cuda *c, int d, bool loads, bool stores)
-{
-    const Nest *n = c->p.n;
-    for (uint32_t i = 0; i < n->stmt.n; i++) {
-        const Stmt *s = &n->stmt.at[i];
-        if (s->kind == S_STORE ? !stores : !loads)
-            continue;
-        if (n->kind == NEST_ROW && d >= n->nouter && !print_in_pass(&c->p, i))
-            continue;
-        if (!lin_is(s->stride[d], 0))
-            return true;
-        for (uint32_t j = 0; j < s->nguard; j++)
-            if (!lin_is(s->guard[j].coef[d], 0))
-                return true;
-    }
-    return false;
-}
-
-/* The dimensions [from, to) are called name[d - from]. */
-void cuda_decode(Cuda *c, const char *linear, int from, int to, const char *const *dim, bool loads,
+/* The dimensions [from, to) out of a linear index, but those on which nothing depends. */
+void cuda_decode(Cuda *c, const char *linear, int from, int to, CudaNames names, bool loads,
                  bool stores)
 {
     const char *name[NEST_DIMS];
     Lin ext[NEST_DIMS];
+    const bool one = to - from == (names.last ? 2 : 1) &&
+                     !(names.last && strcmp(names.last, names.base) == 0);
     for (int d = from; d < to; d++) {
-        bool said = strcmp(dim[d - from], linear) == 0 || !depends(c, d, loads, stores);
-        c->p.dim[d] = dim[d - from];
-        name[d] = said ? NULL : c->p.dim[d];
+        const char *own = one ? names.base : arena_printf(c->p.a, "%s%d", names.base, d - from);
+        c->p.dim[d] = names.last && d == to - 1 ? names.last : own;
+        const bool said = strcmp(c->p.dim[d], linear) == 0;
+        name[d] = !said && print_depends(&c->p, d, loads, stores) ? c->p.dim[d] : NULL;
         ext[d] = cuda_extent(c, d);
     }
     out_places(c->p.t, c->p.n->sized, c->index, linear, to - from, name + from, ext + from);

@@ -180,11 +180,7 @@ static const char *reduce_name(const Row *r, const Stmt *s)
 static void inside(Row *r, const char *linear)
 {
     Cuda *c = r->c;
-    const Nest *n = c->p.n;
-    const char *dim[NEST_DIMS];
-    for (int d = n->nouter; d < n->nd; d++)
-        dim[d - n->nouter] = d == n->nd - 1 ? "j" : arena_printf(c->p.a, "j%d", d - n->nouter);
-    cuda_decode(c, linear, n->nouter, n->nd, dim, true, true);
+    cuda_decode(c, linear, c->p.n->nouter, c->p.n->nd, (CudaNames){"j", "j"}, true, true);
     cuda_element(c, "j");
 }
 
@@ -393,9 +389,7 @@ void row_open(Row *r)
 {
     Cuda *c = r->c;
     const Nest *n = c->p.n;
-    const char *dim[NEST_DIMS], *row = n->nouter == 1 ? "i" : "row";
-    for (int d = 0; d < n->nouter; d++)
-        dim[d] = n->nouter == 1 ? "i" : arena_printf(c->p.a, "i%d", d);
+    const char *row = n->nouter == 1 ? "i" : "row";
     if (r->lanes == 0) {
         text_line(c->p.t, "const int thread = static_cast<int>(threadIdx.x);");
         if (n->nouter > 0)
@@ -412,7 +406,7 @@ void row_open(Row *r)
         text_line(c->p.t, "if (%s >= %s)", row, print_lin(&c->p, r->rows));
         text_line(c->p.t, "    return;");
     }
-    cuda_decode(c, row, 0, n->nouter, dim, true, true);
+    cuda_decode(c, row, 0, n->nouter, (CudaNames){"i", NULL}, true, true);
 }
 
 void row_by_one(Row *r, int threads)

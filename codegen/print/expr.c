@@ -361,6 +361,24 @@ bool print_in_pass(const Print *p, uint32_t i)
     return p->in_pass[i] && !(p->n->stmt.at[i].row && p->n->stmt.at[i].kind != S_REDUCE);
 }
 
+bool print_depends(const Print *p, int d, bool loads, bool stores)
+{
+    const Nest *n = p->n;
+    for (uint32_t i = 0; i < n->stmt.n; i++) {
+        const Stmt *s = &n->stmt.at[i];
+        if (s->kind == S_STORE ? !stores : !loads)
+            continue;
+        if (n->kind == NEST_ROW && d >= n->nouter && !print_in_pass(p, i))
+            continue;
+        if (!lin_is(s->stride[d], 0))
+            return true;
+        for (uint32_t j = 0; j < s->nguard; j++)
+            if (!lin_is(s->guard[j].coef[d], 0))
+                return true;
+    }
+    return false;
+}
+
 void print_row_values(Print *p, int pass)
 {
     for (uint32_t i = 0; i < p->n->stmt.n; i++) {

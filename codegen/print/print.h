@@ -87,6 +87,8 @@ const char *print_fold_name(Op op);
 void print_accumulate(Print *p, const char *into, const Stmt *s, const char *x);
 /* computed at each point of this pass */
 bool print_in_pass(const Print *p, uint32_t i);
+/* Does an address or a number of these depend on the dimension?  Inside a row: one of this pass. */
+bool print_depends(const Print *p, int d, bool loads, bool stores);
 /* values of the row that are ready before the pass */
 void print_row_values(Print *p, int pass);
 void print_open_loop(Print *p, const char *type, const char *index, const char *from,

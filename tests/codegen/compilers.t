@@ -21,7 +21,7 @@ ok "clang: runtime with all libraries" clean "-std=gnu11 -D_GNU_SOURCE -fsyntax-
 generated() {
     local cc=$1 f bad=0
     for f in "$work"/out/*.c; do
-        $cc -std=gnu11 -O1 -march=native -fopenmp -Wall -Wextra -Wno-unused-parameter -Wno-pass-failed -Werror -I"$work/out/runtime" -I"$work/out/runtime/api" -c -o /dev/null "$f" || bad=1
+        $cc -std=gnu11 -O1 -march=native -fopenmp -Wall -Wextra -Wshadow -Wno-unused-parameter -Wno-pass-failed -Werror -I"$work/out/runtime" -I"$work/out/runtime/api" -c -o /dev/null "$f" || bad=1
     done
     return $bad
 }

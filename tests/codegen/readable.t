@@ -20,6 +20,7 @@ loop=$(awk '/^void stage0_backward\(/,/^}/' gpt6/stage0.c | awk '/^    for /,/^ 
 is "a turn is a block of the model" "$(grep '^ *//' <<<"$loop" | grep -vE '/h\.#/|of y = softmax')" ""
 is "names of a turn: a parameter, its gradient, what a module computes" "$(grep -oE '\*(ln_1_weight|d_ln_1_weight|d_c_attn_bias|mlp_c_proj_weight|c_attn|ln_1_rstd) ' <<<"$loop" | sort | tr -d '*\n')" \
     "c_attn d_c_attn_bias d_ln_1_weight ln_1_rstd ln_1_weight mlp_c_proj_weight "
+is "what one turn hands to the next" "$(awk '/^void stage0_forward\(.*[^;]$/,/^}/' gpt6/stage0.c | grep -oE '\*(next_)?ln_1 = ' | paste -sd' ')" "*ln_1 =  *next_ln_1 = "
 is "whose gradient a buffer has" "$(grep -m1 -o 'd_mlp_c_proj_bias = .*' <<<"$loop" | sed 's/.*; *//')" "// f32[32] gradient of h.#.mlp.c_proj.bias"
 is "where a value without a name is from" "$(grep -cE '// f32\[2,16,1\] in /h.#/ln_1/LayerNormalization$' <<<"$loop")" 1
 # Of an attention it is in the runtime, unless a bias of its scores trains.
@@ -44,6 +45,7 @@ is "a bias behind a product, and its gradient" "$(grep -oE '^static void bias_[a
 is "comments that say nothing" "$(grep -hE '^// ([a-z]+)s = \1$' gpt6/stage0.c gpt1/stage0.c)" ""
 # Three kernels need x - mean of the same BatchNormalization; none writes it for the others: x is there.
 ok "a convolution net" "$ppsplit" -q "$top/models/resnet-ts/model.onnx" --loss cross_entropy -o resnet
+ok "a running mean" grep -qxF '// new_bn1_running_mean = bn1_running_mean * 0.9 + mean * 0.1' resnet/stage0.c
 is "differences from means that are written" "$(grep -cE '^// y[0-9]* = x[0-9]* - means?[0-9]*$' resnet/stage0.c)" 0
 # What follows a convolution stands there as a formula, too, for a library that computes it with its sums.
 ok "a net of depthwise convolutions" "$ppsplit" -q "$top/models/mobilenet-ts/model.onnx" --loss cross_entropy -o mobile
