@@ -80,8 +80,8 @@ static bool is_free(const Lengths *l, int64_t n, int kind)
 
 /* From a little more than the 16 lanes of sums up to where there are enough for all symbols; for a
  * table that ends before, from half of that, still to more than 16: a program that does something
- * else with fewer than 16 places is then refused. */
-enum { FIRST = 17, HALF = 9 };
+ * else with fewer than 16 places is then refused.  Where no length has 16, samples need not. */
+enum { FIRST = 17, HALF = 9, FEW = 3, LANES = 16 };
 
 static int64_t enough(const Lengths *l, int64_t first, int kind)
 {
@@ -145,18 +145,20 @@ static void add_others(Lengths *l)
 bool choose_lengths(Lengths *l, int tries)
 {
     const int64_t primes = enough(l, FIRST, PRIME), any = enough(l, FIRST, FOUR_TIMES),
-                  least = tries > 0 ? any + 1 - tries : primes, first = least < any ? HALF : FIRST;
-    bool beyond = false;
+                  half = enough(l, HALF, FOUR_TIMES), least = tries > 0 ? any + 1 - tries : primes,
+                  first = least < half ? FEW : least < any ? HALF : FIRST;
+    bool beyond = false, few = true;
     for (int v = 0; v < l->symbols; v++)
         memset(l->symbol[v].node, 0, sizeof l->symbol[v].node);
     for (int v = 0; v < l->symbols; v++) {
         const int64_t below = l->symbol[v].most - 1;
         beyond |= below < least;
+        few &= l->symbol[v].most < LANES;
         choose(l, &l->symbol[v], first, below > least ? below : least);
     }
     cg_sample(l);
     add_others(l);
-    return beyond && least > enough(l, HALF, FOUR_TIMES);
+    return beyond && least > (few ? enough(l, FEW, FOUR_TIMES) : half);
 }
 
 void read_lengths(Options *o)

@@ -50,6 +50,7 @@ ok "16" run even even16 --data x="$work/x16.npy" --data target="$work/y16.npy"
 ok "the model bound to it" split_model model.onnx "$work/bound" h.1:begin "${split[@]}" --bind seq=16
 ok "trains" run bound bound16 --data x="$work/x16.npy" --data target="$work/y16.npy"
 ok "to the same bits" equal even16 bound16
+ok "where none has 16 places, of a table of 12 times four" "$ppsplit" model.onnx "${split[@]}" --bind 'seq=4*s' --bind s=1..11 -q -o "$work/few"
 ok "beside them layers in two members" split_model tagger.onnx "$work/two" a:end "${split[@]}" --bind seq=1..48 --tensor 2
 ok "train" run two two24 --data x="$work/x24.npy" --data target="$work/y24.npy"
 ok "to the same gradients" "$compare" grads "$work/two24" "$work/steps24"
