@@ -1,6 +1,6 @@
 /*
- * simplify.c - what graph_node() does not build: identities, reshapes of reshapes, and copies that
- * broadcasting makes superfluous.  No algebra on numbers: x * 1 stays, so bits and NaNs are the
+ * simplify.c - what graph_node() does not build: identities, reshapes of reshapes, slices of what was
+ * only just joined, and copies that broadcasting makes superfluous.  No algebra on numbers: x * 1 stays, so bits and NaNs are the
  * model's. A constant whose slices along an axis are all equal (a mask baked with the batch's size)
  * is used with that axis collapsed to 1 by elementwise ops: what then depends on the number of rows
  * is only what must.
@@ -135,6 +135,32 @@ static bool is_whole_slice(const Attr *t, const Shape *s)
     return true;
 }
 
+/* A slice of joined values that takes of one of them alone is a slice of that one: numbers of images
+   that stand beside boxes, as torchvision's regions have them, do not come by way of the boxes. */
+static ValueId simplify_slice(Graph *g, Draft *d)
+{
+    const Node *n;
+    while (shape_elements(&d->shape[0]) > 0 && (n = graph_made_by(g, d->in[0], OP_Concat))) {
+        const int axis = (int)n->attr.axis;
+        int64_t first = d->attr.start[axis], reach = (d->attr.size[axis] - 1) * d->attr.step[axis];
+        int64_t low = first + (reach < 0 ? reach : 0), high = first + (reach > 0 ? reach : 0);
+        uint32_t i = 0;
+        for (int64_t part; low >= (part = dims(g, n->in[i])->d[axis]); i++) {
+            low -= part;
+            high -= part;
+            first -= part;
+        }
+        if (high >= dims(g, n->in[i])->d[axis])
+            break;
+        int64_t *start = arena_array(g->arena, int64_t, d->attr.n);
+        memcpy(start, d->attr.start, (size_t)d->attr.n * sizeof *start);
+        start[axis] = first;
+        d->attr.start = start;
+        d->in[0] = n->in[i];
+    }
+    return is_whole_slice(&d->attr, dims(g, d->in[0])) ? d->in[0] : NONE;
+}
+
 ValueId simplify(Graph *g, Draft *d)
 {
     const Node *n;
@@ -152,7 +178,7 @@ ValueId simplify(Graph *g, Draft *d)
     case OP_Concat:
         return simplify_concat(g, d);
     case OP_Slice:
-        return is_whole_slice(&d->attr, &x->shape) ? d->in[0] : NONE;
+        return simplify_slice(g, d);
     case OP_Cast:
         n = graph_made_by(g, d->in[0], OP_Cast); /* a half, widened and narrowed again */
         if (n && dtype_is_half(d->dtype[0]) && val(g, n->in[0])->dtype == d->dtype[0] &&

@@ -127,10 +127,16 @@ static void test_identities(Graph *g)
     nodes = g->node.n;
     ok(g_concat(g, 1, &x, 0) == x, "concat of one");
     ok(g_concat(g, 2, (ValueId[]){empty, x}, 1) == x, "concat with what has no elements");
+    ValueId y = input(g, "b", DT_F32, S(2, 3, 4)), both = g_concat(g, 2, (ValueId[]){x, y}, 1);
+    nodes = g->node.n;
+    ok(g_slice_axis(g, both, 1, 3, 3) == y, "slice of the operand of a concat");
     ok(g_pad(g, x, I(0, 0, 0), I(0, 0, 0), PAD_CONSTANT, 1) == x, "pad of nothing");
     ok(g_split(g, x, 1, 1, I(3)) == x, "split in one");
     ok(g_reduce(g, OP_ReduceSum, x, 0, NULL) == x, "reduction over no axes");
     ok(g->node.n == nodes, "and none of these made a node");
+    const Node *part = made(g, g_slice(g, both, I(0, 5, 0), I(2, 3, 4), I(1, -1, 1)));
+    ok(part->in[0] == y && part->attr.start[1] == 2, "a part of one, backwards");
+    ok(made(g, g_slice_axis(g, both, 1, 2, 2))->in[0] == both, "but not one of both");
     ValueId r = g_reshape(g, x, &S(6, 4));
     ok(g_reshape(g, r, &S(2, 3, 4)) == x, "reshape there and back");
     ValueId r2 = g_reshape(g, r, &S(24));
