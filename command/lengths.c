@@ -80,7 +80,8 @@ static bool is_free(const Lengths *l, int64_t n, int kind)
 
 /* From a little more than the 16 lanes of sums up to where there are enough for all symbols; for a
  * table that ends before, from half of that, still to more than 16: a program that does something
- * else with fewer than 16 places is then refused.  Where no length has 16, samples need not. */
+ * else with fewer than 16 places is then refused.  Where no length has 16, samples need not, if one
+ * has all that the greatest length has: of that and a place more there may be 16. */
 enum { FIRST = 17, HALF = 9, FEW = 3, LANES = 16 };
 
 static int64_t enough(const Lengths *l, int64_t first, int kind)
@@ -151,7 +152,7 @@ bool choose_lengths(Lengths *l, int tries)
     for (int v = 0; v < l->symbols; v++)
         memset(l->symbol[v].node, 0, sizeof l->symbol[v].node);
     for (int v = 0; v < l->symbols; v++) {
-        const int64_t below = l->symbol[v].most - 1;
+        const int64_t below = l->symbol[v].most - (first > FEW);
         beyond |= below < least;
         few &= l->symbol[v].most < LANES;
         choose(l, &l->symbol[v], first, below > least ? below : least);
