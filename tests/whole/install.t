@@ -66,6 +66,7 @@ ok "uninstalls" make -s -C "$top" BUILD="$build" DESTDIR="$work/root" PREFIX=/us
 is "nothing is left" "$(find root ! -type d)" ""
 
 mkdir -p tree/tests && cp -r "$top"/{Makefile,ppsplit.h,command,base,ir,frontend,mesh,partition,autodiff,codegen,schedule,runtime,planner,annotate} tree && cp "$top"/tests/{layers,circles} tree/tests
+mkdir tree/build && cp "$build"/{onnx.pb-c.*,embed.*} tree/build && (cd "$build" && cp -r $(make -s -C "$top" print-ROOMS) runtime.o "$work/tree/build")     # which are newer than the copy
 ok "no file includes from above" make -s -C tree layers
 # broken FILE INCLUDED: does such a line go unseen
 broken() {

@@ -46,7 +46,7 @@ runs() {
     case_data "$dir"
     for p in ${splits##* }; do p=${p//,/ --split }; points=(--split $p); done
     "$build/ppsplit" -q "$dir/model.onnx" --loss "$loss" "${points[@]}" -o "$work/$kind" &&
-        make_pipeline "$work/$kind" RUNTIME_BUILD="$build/tests/objects-$kind" CFLAGS="$flags" LDFLAGS="$flags" "$@" &&
+        make_pipeline "$work/$kind" CC=$sane RUNTIME_BUILD="$build/tests/objects-$kind" CFLAGS="$flags" LDFLAGS="$flags" "$@" &&
         ASAN_OPTIONS=detect_leaks=0 "$work/$kind/pipeline" train "${data[@]}" --data "target=$dir/target.npy" --steps 2 --optimizer adam \
             --clip-norm 1 --shuffle 1 --checkpoint "$work/ck" --output "logits=$work/y.npy" --dump-grads "$work/grads" --trace "$work/trace.json" &&
         ASAN_OPTIONS=detect_leaks=0 "$work/$kind/pipeline" infer "${data[@]}" --params "$work/ck/step_2" --output "logits=$work/y.npy" || return
@@ -57,5 +57,5 @@ for case in gpt-ts resnet-ts unet-ts; do
 done
 # OpenMP's own synchronisation is invisible to TSan: without it, one thread a rank.
 unthreaded() { OMP_NUM_THREADS=1 TSAN_OPTIONS=halt_on_error=1 "$@"; }
-ok "gpt-ts: runs under TSan" unthreaded runs tsan gpt-ts '-O0 -g1 -fsanitize=thread' CPPFLAGS=-fno-openmp
+ok "gpt-ts: runs under TSan" unthreaded runs tsan gpt-ts '-O0 -g1 -fsanitize=thread' CC="$cc" CPPFLAGS=-fno-openmp
 plan_done
