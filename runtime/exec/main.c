@@ -126,9 +126,9 @@ static int count_cores(const Group *world)
 {
     cpu_set_t set;
     CPU_ZERO(&set);
-    int n = sched_getaffinity(0, sizeof set, &set) ? 1 : CPU_COUNT(&set);
-    long online = sysconf(_SC_NPROCESSORS_ONLN);
-    return world && n < (int)online ? n * world->host_ranks : n;
+    const int online = (int)sysconf(_SC_NPROCESSORS_ONLN), /* the set has no room for any number */
+        n = sched_getaffinity(0, sizeof set, &set) ? online : CPU_COUNT(&set);
+    return world && n < online ? n * world->host_ranks : n;
 }
 
 /* What this process has in memory: of Linux' /proc; 0: not known. */

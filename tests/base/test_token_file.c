@@ -176,6 +176,9 @@ int main(void)
     reads("raw", 2, 1);
     refused("numbers alone, of no type", "raw", "neither a .npy file");
     refused("not there", "gone", "No such file");
+    ok(npy_holds(NPY_I32, INT32_MIN) && !npy_holds(NPY_I32, INT64_C(1) + UINT32_MAX) &&
+           npy_holds(NPY_U8, 255) && !npy_holds(NPY_U8, -1) && npy_holds(NPY_I64, INT64_MAX),
+       "what a type holds");
     static const char *const all[] = {"gpt2.bin", "llama.bin", "m.idx", "raw"};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         unlink(path_of(all[i]));

@@ -57,6 +57,7 @@ refused() { "$@" 2>&1 >/dev/null | head -n 1; }
 is "a token that the model has not" "$(refused one/pipeline sample --prompt-ids 1,48)" \
     "pipeline: error: --data input_ids=(--prompt-ids): row 0, position 1 is 48, an index into 'wte.weight', which has 48 rows: allowed are 0 to 47"
 is "no numbers" "$(refused one/pipeline sample --prompt-ids 1,x)" "pipeline: error: --prompt-ids 1,x: expected whole numbers separated by commas"
+is "more than 64 bits" "$(refused one/pipeline sample --prompt-ids 18446744073709551617)" "pipeline: error: --prompt-ids 18446744073709551617: expected whole numbers separated by commas"
 is "options of others" "$(refused one/pipeline infer --top-k 3)" "pipeline: error: --top-k is for sample: infer draws no tokens"
 is "outputs" "$(refused one/pipeline sample --output logits=y.npy)" "pipeline: error: --output logits: sample writes the text; infer writes outputs"
 ok "a model without tokens" split_model "$top/models/mlp-ts/model.onnx" other none
