@@ -29,8 +29,7 @@ static int cost(const Nest *n, uint32_t i)
     return c;
 }
 
-/* 0: there are none, or it is as long as the batch has rows. */
-static int64_t row_length(const Nest *n)
+int64_t nest_row_length(const Nest *n)
 {
     int64_t len = n->kind == NEST_ROW;
     for (int d = n->nouter; d < n->nd; d++)
@@ -123,7 +122,7 @@ void nest_schedule(Nest *n)
         if (loops && s->pass + 1 > n->passes)
             n->passes = s->pass + 1;
     }
-    const int64_t row = row_length(n);
+    const int64_t row = nest_row_length(n);
     /* a device's kernel of any length asks how long it is (print/cuda_segments.c) */
     const bool any = n->sized && n->sized->device && cg_varies(n->sized, row);
     keep(n, row && (any || cg_most(n->sized, row) <= LONGEST_KEPT));

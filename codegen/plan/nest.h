@@ -137,6 +137,8 @@ void nest_sweep(Nest *n);
 void nest_mark_rows(Nest *n);                           /* Stmt.row, by strides and operands */
 void nest_schedule(Nest *n);                            /* passes, row buffers */
 enum { LONGEST_KEPT = 4096 };                           /* elements of a row */
+/* 0: there are no rows, or they are as long as the batch has rows */
+int64_t nest_row_length(const Nest *n);
 /* What an operation or a load is worth, of quick operations. */
 int nest_worth(const Stmt *s);
 /* in_pass[i]: pass p computes statement i */

@@ -225,18 +225,11 @@ static void mark_bools(Print *p)
 {
     enum { LARGEST_ROW = 16384 };
     const Nest *n = p->n;
-    int64_t size = 1;
+    const int64_t length = nest_row_length(n);
     bool lanes = false;
-    for (int d = n->nouter; d < n->nd; d++) {
-        if (n->ext[d].b != 0 || n->ext[d].c > LARGEST_ROW)
-            return;
-        size *= n->ext[d].c;
-        if (size > LARGEST_ROW)
-            return;
-    }
     for (uint32_t i = 0; i < n->stmt.n; i++)
         lanes |= n->stmt.at[i].kind == S_REDUCE;
-    if (n->kind != NEST_ROW || n->nouter == n->nd || !lanes || size < NEST_LANES)
+    if (n->nouter == n->nd || !lanes || length < NEST_LANES || length > LARGEST_ROW)
         return;
     for (uint32_t i = 0; i < n->stmt.n; i++) {
         const Stmt *s = &n->stmt.at[i];
@@ -425,13 +418,9 @@ static void rows_and_passes(Print *p)
     }
     leave_out(p);
     for (uint32_t i = 0; i < n->stmt.n; i++)
-        if (has_buffer(p, i)) {
-            int64_t size = 1;
-            for (int d = n->nouter; d < n->nd; d++)
-                size *= n->ext[d].c;
+        if (has_buffer(p, i))
             text_line(p->t, "%s %s[%" PRId64 "];", type_local(n->stmt.at[i].type),
-                      print_row_name(p, i), cg_most(n->sized, size));
-        }
+                      print_row_name(p, i), cg_most(n->sized, nest_row_length(n)));
     widen_bools(p);
     for (p->pass = 0; p->pass < n->passes; p->pass++) {
         row_scalars(p, p->pass);

@@ -303,6 +303,15 @@ bool row_is_stored(const Nest *n, uint32_t i, int pass)
     return s->row && s->pass == pass && s->kind == S_STORE;
 }
 
+/* The row's threads for one another. */
+static void wait_for_row(const Row *r)
+{
+    if (r->lanes == 0)
+        text_line(r->c->p.t, "__syncthreads();");
+    else if (r->lanes > 1)
+        text_line(r->c->p.t, "pp_lanes_wait<%d>();", r->lanes);
+}
+
 void row_store_scalars(Row *r, int pass)
 {
     Cuda *c = r->c;
@@ -316,11 +325,9 @@ void row_store_scalars(Row *r, int pass)
         }
     if (stores == 0)
         return;
+    if (wait)
+        wait_for_row(r);
     if (r->lanes != 1) {
-        if (wait && r->lanes)
-            text_line(c->p.t, "pp_lanes_wait<%d>();", r->lanes);
-        else if (wait)
-            text_line(c->p.t, "__syncthreads();");
         text_open(c->p.t, "if (%s == 0%s)%s", r->lane, r->segments ? " && segment == 0" : "",
                   stores > 1 ? " {" : "");
     }
@@ -344,10 +351,8 @@ static void wait_for_picked(Row *r, int pass)
         const Stmt *s = &c->p.n->stmt.at[i];
         wait |= nest_is_picked(s) && s->pass == pass && c->alias[s->arg];
     }
-    if (wait && r->lanes == 0)
-        text_line(c->p.t, "__syncthreads();");
-    else if (wait && r->lanes > 1)
-        text_line(c->p.t, "pp_lanes_wait<%d>();", r->lanes);
+    if (wait)
+        wait_for_row(r);
 }
 
 static void declare_buffers(const Row *r)

@@ -97,10 +97,7 @@ static size_t component(const char *path, size_t end)
 
 static bool has_number(const char *part, size_t n)
 {
-    for (size_t i = 0; i < n; i++)
-        if (isdigit((unsigned char)part[i]))
-            return true;
-    return false;
+    return strcspn(part, "0123456789") < n;
 }
 
 /* The layer that a module is in: the innermost of those around it that is numbered. */
@@ -366,19 +363,17 @@ bool names_has(StageGen *sg, const char *name)
 
 /* ---- fields of a repeated sequence ----------------------------------------------------------- */
 
-Named names_common(Arena *a, Named x, Named y)
-{
-    x.path = text_pattern(a, x.path, y.path);
-    x.own = text_pattern(a, x.own, y.own);
-    x.fixed = NULL;
-    return x;
-}
-
+/* What its turns have in common, numbers apart: "h.#.ln_1". */
 static Named named_field(const Func *f, const Repeat *r, const RepeatField *x)
 {
-    const Named first = named(f, &f->buf.at[x->buf[0]]);
-    return repeat_constant(r, x) ? first
-                                 : names_common(f->a, first, named(f, &f->buf.at[x->buf[1]]));
+    Named both = named(f, &f->buf.at[x->buf[0]]);
+    if (repeat_constant(r, x))
+        return both;
+    const Named next = named(f, &f->buf.at[x->buf[1]]);
+    both.path = text_pattern(f->a, both.path, next.path);
+    both.own = text_pattern(f->a, both.own, next.own);
+    both.fixed = NULL;
+    return both;
 }
 
 Named names_of_argument(const Out *o, const Step *s, uint32_t arg)

@@ -20,8 +20,6 @@ typedef struct Named {
 /* "ln_1_weight", "d_c_attn": the module and what it is within, an identifier; of what is not the
    module's result the operation, too: "c_attn_mat_mul" */
 const char *names_short(Arena *a, const Named *x);
-/* what two have in common, numbers apart: "h.#.ln_1" */
-Named names_common(Arena *a, Named x, Named y);
 /* of the step that is printed; in a loop what its turns have in common */
 Named names_of_argument(const Out *o, const Step *s, uint32_t arg);
 

@@ -25,8 +25,12 @@ static const char *combine(Kernel *k, int mode, Dtype t, const char *at, const c
 }
 
 /* y starts as the operand, as zeros, or is added to as it stands. */
-static void start(Kernel *k, ValueId x, ValueId y)
+static void start(Kernel *k)
 {
+    const ValueId x = k->n->in[0], y = k->n->out[0];
+    kernel_param(k, k->n->in[1], "index", false);
+    kernel_param(k, k->n->in[2], "updates", false);
+    kernel_param(k, y, "y", true);
     Lin n = cg_span(k->f, y, 0, val(k->f->g, y)->shape.rank);
     bool zeros = cg_zeros(k->f->g, x);
     if (k->f->acc.at[y])
@@ -188,10 +192,7 @@ void kernel_scatter_elements(Kernel *k)
     const Shape *s = &val(k->f->g, index)->shape;
     int axis = (int)n->attr.axis;
     Lines pool;
-    kernel_param(k, index, "index", false);
-    kernel_param(k, n->in[2], "updates", false);
-    kernel_param(k, y, "y", true);
-    start(k, n->in[0], y);
+    start(k);
     if (!k->device || s->rank == 0 || cg_most(k->f->sg, s->d[axis]) <= SHORT_LINE ||
         cg_most(k->f->sg, shape_elements(s) / s->d[axis]) >= MANY_LINES) {
         one_by_one(k);
@@ -279,10 +280,7 @@ void kernel_scatter_nd(Kernel *k)
     ValueId y = n->out[0], index = n->in[1];
     const Shape *is = &val(k->f->g, index)->shape;
     int rank = val(k->f->g, y)->shape.rank, q = (int)is->d[is->rank - 1];
-    kernel_param(k, index, "index", false);
-    kernel_param(k, n->in[2], "updates", false);
-    kernel_param(k, y, "y", true);
-    start(k, n->in[0], y);
+    start(k);
     Lin slice = cg_span(k->f, y, q, rank), updates = cg_span(k->f, index, 0, is->rank - 1);
     if (k->device)
         rows_by_owner(k, updates, slice);
