@@ -59,9 +59,10 @@ void argument_join(const Out *o, const Step *s, const Ids *named, StageKernel *k
         k->args = s->nest->arg.n;
         k->named = *named;
         k->arg = arena_array(o->a, Argument, k->args + 1);
+        const char **text = argument_names(o, s);
         for (uint32_t i = 0; i < k->args; i++) {
             k->arg[i] = argument(o, s, i);
-            k->arg[i].text = argument_names(o, s)[i];
+            k->arg[i].text = text[i];
         }
     }
     for (uint32_t i = 0; i < named->n && !first; i++) {
