@@ -243,10 +243,10 @@ static void import_operator(ImportState *s, RawNode *n, ValueId *in, ValueId *ou
     ValueId made = n->nout ? out[0] : NONE;
     if (op != OP_NONE)
         low_wrap_result(&im);
-    if (made != NONE)
-        out[0] = ragged_passed(s, made, out[0], true);
     if (n->bias != NONE && made != NONE)
-        out[0] = ragged_passed(s, out[0], with_bias(s, n, out[0]), false);
+        out[0] = with_bias(s, n, out[0]);
+    if (made != NONE)
+        out[0] = ragged_passed(s, made, out[0], n->bias == NONE);
     diag_at(before);
     if (s->opt->training && made != NONE)
         untold_block(s, n, made);
