@@ -36,6 +36,7 @@ is "nor of replicas" "$(plan --ranks 4 --batch 8 | first)" "$each"
 # run_plan NAME OPTION...: its commands, with threads for processes and one step; $run: the last of them; $planned, $taken: bytes of the ranks
 run_plan() {
     local name=$1 said make; shift
+    planned='' taken='of no run'                         # nor of the one before
     said=$(plan "$@" -o "$name") || return
     planned=$(sed -n 's/^bytes of each rank in plan 1: //p' <<<"$said")
     make=$(sed -n 's/^ppsplit //p' <<<"$said")
