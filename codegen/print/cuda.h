@@ -57,7 +57,6 @@ void cuda_decode(Cuda *c, const char *linear, int from, int to, CudaNames names,
 void cuda_enter_pass(Cuda *c, int pass);
 /* what a pass does at `index` of the dimension `along` */
 void cuda_element(Cuda *c, const char *index);
-const char *cuda_grid_lin(const Cuda *c, Lin n);       /* an expression of the launch */
 const char *cuda_grid(Cuda *c, const char *function, Lin n,
                       int64_t per); /* "pp_blocks(rows * 64, 256)" */
 /* what is printed now is the next kernel of the nest */

@@ -249,7 +249,7 @@ static void sums(Column *o)
     if (o->counted) {
         const char *x = c->ask ? "PP_BLOCK / order.y" : "order.x";
         block = arena_printf(c->p.a, "dim3(%s, order.y)", x);
-        grid = arena_printf(c->p.a, "pp_cover(%s, %s%s)", cuda_grid_lin(c, o->columns), x,
+        grid = arena_printf(c->p.a, "pp_cover(%s, %s%s)", print_lin(&c->p, o->columns), x,
                             c->vec == 4 ? " * 4" : "");
     } else {
         grid = cuda_grid(c, "pp_cover", o->columns, o->order.x * c->vec);

@@ -39,11 +39,9 @@ const char *cuda_sum(Cuda *c, const char *index, const char *more)
     return strcmp(index, "0") == 0 ? more : arena_printf(c->p.a, "%s + %s", index, more);
 }
 
-const char *cuda_grid_lin(const Cuda *c, Lin n) { return lin_text(c->p.a, c->p.n->sized, n); }
-
 const char *cuda_grid(Cuda *c, const char *function, Lin n, int64_t per)
 {
-    return arena_printf(c->p.a, "%s(%s, %" PRId64 ")", function, cuda_grid_lin(c, n), per);
+    return arena_printf(c->p.a, "%s(%s, %" PRId64 ")", function, print_lin(&c->p, n), per);
 }
 
 /* ---- four at a time -------------------------------------------------------------------------- */

@@ -421,7 +421,7 @@ void row_by_one(Row *r, int threads)
     const char *grid =
         r->lanes              ? cuda_grid(c, "pp_cover", r->rows, r->threads / r->lanes)
         : c->p.n->nouter != 0 ? arena_printf(c->p.a, "static_cast<unsigned>(%s)",
-                                             cuda_grid_lin(c, r->rows))
+                                             print_lin(&c->p, r->rows))
                               : "1";
     cuda_kernel(c, r->threads, grid,
                 r->counted ? "order.threads" : arena_printf(c->p.a, "%d", r->threads));

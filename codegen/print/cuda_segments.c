@@ -125,7 +125,7 @@ static void pass_in_segments(Row *r, const char *size, const char *count)
     Cuda *c = r->c;
     cuda_kernel(c, PP_BLOCK,
                 arena_printf(c->p.a, "dim3(static_cast<unsigned>(%s), %s)",
-                             cuda_grid_lin(c, r->rows), count),
+                             print_lin(&c->p, r->rows), count),
                 "256");
     const char *end = print_lin(&c->p, r->length);
     row_open(r);

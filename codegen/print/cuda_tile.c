@@ -57,7 +57,7 @@ static const char *times_tiles(const Cuda *c, Lin size, Lin ext_x, Lin ext_y, bo
     const int64_t n = tiles(c, ext_x) * tiles(c, ext_y);
     if (n)
         return (factor ? lin_factor : lin_text)(c->p.a, c->p.n->sized, lin_times(size, n));
-    return arena_printf(c->p.a, "(%s * %s * %s)", lin_factor(c->p.a, c->p.n->sized, size),
+    return arena_printf(c->p.a, "(%s * %s * %s)", print_factor(&c->p, size),
                         tiles_text(c, ext_x), tiles_text(c, ext_y));
 }
 

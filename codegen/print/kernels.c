@@ -242,7 +242,7 @@ static void draw_loops(Kernel *k, const Draw *d, int many)
     line("const %s r = n / %s;", index, calls);
     line("const %s e = n %% %s * %d;", index, calls, many);
     k->opened = 1;
-    k->grid = arena_printf(k->a, "pp_blocks(%s * %s, %d)", lin_factor(k->a, k->f->sg, d->rows),
+    k->grid = arena_printf(k->a, "pp_blocks(%s * %s, %d)", kernel_factor(k, d->rows),
                            calls, k->threads);
 }
 

@@ -117,7 +117,7 @@ static void open_lines(Kernel *k, const Lines *l)
         out_parts(k->a, k->f->sg, lin_at(l->elements, k->f->g->batch), STRETCH);
     const bool one = !strcmp(stretches, "1");
     k->grid = arena_printf(k->a, "static_cast<unsigned>(%s%s%s)",
-                           lin_factor(k->a, k->f->sg, l->lines), one ? "" : " * ",
+                           kernel_factor(k, l->lines), one ? "" : " * ",
                            one ? "" : stretches);
     if (lin_is(l->lines, 1)) {
         line("const %s first = static_cast<%s>(blockIdx.x) * %d;", k->index, k->index, STRETCH);
