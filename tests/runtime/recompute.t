@@ -23,6 +23,9 @@ alike() {
     done
 }
 
+# planned SCHEDULE RANKS WHAT...: what such a run of the GPT would take, in log; it ends with its first action
+planned() { gpt/pipeline train "${data[@]}" --until 0F0 --schedule "$1" --ranks "$2" --microbatches 4 "${@:3}" >log; }
+
 activations() { sed -n 's/^rank [0-9]* memory:.* activations \([0-9]*\),.*/\1/p' log | tr '\n' ' '; }
 
 # ---- Dropout and BatchNormalization ----
@@ -63,7 +66,7 @@ is "nothing, where all fits" "$(chosen | sort -u -k3)" "rank 0 recomputes nothin
 # More memory never costs more operations, from what little will do up to all that is needed, and none is taken that is not given.
 costs= over=
 for kib in 805 850 900 950 1000 1100 1200 1300 1400 1700; do
-    run gpt 1f1b 4 --recompute auto --memory ${kib}K >/dev/null
+    planned 1f1b 4 --recompute auto --memory ${kib}K
     costs+=" $(sed -n 's/^rank [0-9]* recomputes.*; \([0-9]*\) operations.*/\1/p' log | awk '{ n += $1 } END { printf "%d", n }')"
     over+=$(sed -n 's/^rank [0-9]* memory: \([0-9]*\) bytes.*/\1/p' log | awk -v most=$((kib * 1024)) '$1 > most')
 done
@@ -87,11 +90,12 @@ for a in '' @255 whole; do for b in '' @255 whole; do for c in '' @255 whole; do
         case $what in @255) level $k @255; cost=$((cost + again)) ;; whole) level $k ''; cost=$((cost + first)) ;; esac
         k=$((k + 1))
     done
-    gpt/pipeline train "${data[@]}" --steps 1 --schedule rows.csv --microbatches 4 | sed -n "s/^rank 0 memory: \([0-9]*\) bytes.*/\1 $cost/p"
+    planned rows.csv 4
+    sed -n "s/^rank 0 memory: \([0-9]*\) bytes.*/\1 $cost/p" log
 done; done; done; done >every
 worse=
 for most in $(cut -d' ' -f1 every | sort -nu | awk -v least="$least" '$1 >= least'); do
-    run gpt 1f1b 4 --recompute auto --memory "$most" >/dev/null
+    planned 1f1b 4 --recompute auto --memory "$most"
     took=$(sed -n 's/^rank 0 recomputes.*; \([0-9]*\) operations.*/\1/p' log) best=$(awk -v most="$most" '$1 <= most { print $2 }' every | sort -n | head -1)
     [ "${took:-0}" -le "$best" ] || worse+=" $most:${took:-0}>$best"
 done
@@ -108,7 +112,7 @@ fi
 # Of what no placement of activations and workspaces could go below, at most a twentieth more.
 for what in never cheap always "auto --memory 2500K"; do
     for schedule in "1f1b 4" "zb-h1 4" "interleaved1f1b 2"; do
-        run gpt $schedule --recompute $what --verbose >/dev/null
+        planned $schedule --recompute $what --verbose
         is "$schedule, --recompute $what: activations and work at most 1.05 of their bound" \
             "$(sed -n 's/^rank [0-9]* plan: activations and work \([0-9]*\) bytes, no placement needs less than \([0-9]*\);.*/\1 \2/p' log | awk '$1 > 1.05 * $2')" ""
     done
@@ -131,10 +135,12 @@ rm -rf large large.onnx large.onnx.data
 
 refused() { gpt/pipeline train "${data[@]}" "$@" 2>&1; echo $?; }
 is "a stage that is not there" "$(refused --recompute 1,4)" "pipeline: error: --recompute 1,4: there is no stage 4, the last one is 3
+Try 'pipeline --help' for more information.
 2"
 is "auto of how much" "$(refused --recompute auto)" "pipeline: error: --recompute auto: --memory BYTES says what a rank may take
 Try 'pipeline --help' for more information.
 2"
 is "a word that is none" "$(refused --recompute alwys)" "pipeline: error: --recompute alwys: expected never, except-last, always, cheap, auto or numbers of stages (0,2)
+Try 'pipeline --help' for more information.
 2"
 plan_done
