@@ -124,7 +124,7 @@ static PpStatus begin(const Events *e, int64_t first)
 PpStatus events_open(Events **made, const char *folder, int64_t first)
 {
     char host[64] = "";
-    TRY(folder_make(folder));
+    TRY(folder_make("--tensorboard", folder));
     Events *e = *made = calloc(1, sizeof *e);
     if (!e)
         return pp_no_memory();

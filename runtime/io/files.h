@@ -81,7 +81,7 @@ PpStatus grads_settle(const Plan *p, const char *folder, PpStatus written);
 /* folders.c */
 void folder_above(char *path); /* drops the last component */
 int files_same(const char *a, const char *b); /* two names of what is there */
-PpStatus folder_make(const char *path);
+PpStatus folder_make(const char *option, const char *path); /* with those above it */
 int folder_sync(const char *path); /* 0, or errno */
 
 /* destinations.c */

@@ -29,12 +29,12 @@ int files_same(const char *a, const char *b)
            !S_ISCHR(x.st_mode);
 }
 
-PpStatus folder_make(const char *path)
+PpStatus folder_make(const char *option, const char *path)
 {
     char part[PATH_MAX];
     size_t n = strlen(path);
     if (n >= sizeof part)
-        return pp_fail(PP_ERR_IO, "%s: name too long", path);
+        return pp_fail(PP_ERR_IO, "%s %s: name too long", option, path);
     for (size_t i = 1; i <= n; i++) {
         if (path[i] != '/' && path[i] != 0)
             continue;
@@ -42,7 +42,8 @@ PpStatus folder_make(const char *path)
         part[i] = 0;
         struct stat sb;
         if (mkdir(part, 0777) && (errno != EEXIST || stat(part, &sb) || !S_ISDIR(sb.st_mode)))
-            return pp_fail(PP_ERR_IO, "%s: %s", part, strerror(errno == EEXIST ? ENOTDIR : errno));
+            return pp_fail(PP_ERR_IO, "%s %s: %s", option, part,
+                           strerror(errno == EEXIST ? ENOTDIR : errno));
     }
     return PP_OK;
 }

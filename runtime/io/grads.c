@@ -154,7 +154,7 @@ static PpStatus send_parts(const Dump *d)
 PpStatus grads_write(const Plan *p, HostCopy *h, Group *members, const char *folder, double scale)
 {
     char tmp[PATH_MAX];
-    PpStatus s = p->ask.member ? PP_OK : folder_make(folder);
+    PpStatus s = p->ask.member ? PP_OK : folder_make("--dump-grads", folder);
     for (int l = 0; l < p->n_stage; l++) {
         POOL(pool);
         Dump d = {&pool, p, &p->stage[l], folder, h, members, scale, NULL, NULL};

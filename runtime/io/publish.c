@@ -114,7 +114,7 @@ PpStatus checkpoint_prepare(const Options *o, int64_t step)
     char path[PATH_MAX];
     TRY(checkpoint_folder(path, sizeof path, o, step, ".tmp"));
     struct stat sb;
-    TRY(folder_make(o->save.checkpoint));
+    TRY(folder_make("--checkpoint", o->save.checkpoint));
     TRY(checkpoint_claim(o)); /* it may be new */
     return mkdir(path, 0777) && (errno != EEXIST || lstat(path, &sb) || !S_ISDIR(sb.st_mode))
                ? checkpoint_failed(o, step, strerror(errno))

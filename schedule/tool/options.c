@@ -70,7 +70,7 @@ static int set_edge(SchedOptions *o, const char *text)
 {
     char *end;
     long from = strtol(text, &end, 10), to = -1;
-    if (*end == ':')
+    if (*end == ':' && end > text)
         to = strtol(end + 1, &end, 10);
     if (*end || from < 0 || to <= from || to > SCHED_MAX_CELLS)
         return sched_usage(

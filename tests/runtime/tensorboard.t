@@ -47,7 +47,7 @@ again=$(ls tb | grep -v "$first")
 is "in a file of its own, which begins where the run does" "$(perl events.pl <"tb/$again" | head -n 2 | cut -d ' ' -f 1,2)" "$(printf '5 start\n5 train/loss')"
 is "for train only" "$(out/pipeline eval --tensorboard tb 2>&1 | head -n 1)" "pipeline: error: --tensorboard is for train: eval changes no parameter"
 touch file
-is "a folder that cannot be" "$(out/pipeline "${T[@]}" --steps 6 --resume ck --tensorboard file/tb 2>&1 | head -n 1)" "pipeline: error: file: Not a directory"
+is "a folder that cannot be" "$(out/pipeline "${T[@]}" --steps 6 --resume ck --tensorboard file/tb 2>&1 | head -n 1)" "pipeline: error: --tensorboard file: Not a directory"
 for python in ${PYTHON:-} python3; do "$python" -c 'import tensorboard' 2>/dev/null && break; python=; done
 if [ -n "$python" ]; then
     is "read by tensorboard" "$("$python" - 2>/dev/null <<'PY'

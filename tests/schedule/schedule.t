@@ -114,6 +114,7 @@ ok "did you mean" grep -q "did you mean '--ranks'" err
 is "an unknown schedule's nearest" "$(s Interleave1F1B --ranks 4 --microbatches 4 2>&1 | head -1)" \
     "ppsplit schedule: error: unknown schedule 'Interleave1F1B'; did you mean 'interleaved1f1b'? (there are $(s --help |
         sed -n '/NAME is one of/,/^A CSV file/s/^  \([a-z0-9][a-z0-9-]*\)  .*/\1,/p' | tr '\n' ' ' | sed 's/, $//'))"
+is "an edge from nowhere" "$(status s 1f1b --ranks 8 --microbatches 4 --edge :5)" 2
 is "an unknown schedule" "$(status s 1f1bb --ranks 4 --microbatches 4)" 2
 is "help" "$(status s --help)" 0
 is "a file that is not there" "$(status s none.csv)" 3
