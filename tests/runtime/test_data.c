@@ -89,8 +89,10 @@ static void several_files(void)
 
 static void refused(const char *what, int status, const char *says, int got)
 {
+    static const char usage[] = "Try 'pipeline --help' for more information.\n";
     const char *text = slurp(at("err")), *end = strchr(text, '\n');
-    int good = got == status && strstr(text, says) && end && !end[1];
+    int good = got == status && strstr(text, says) && end &&
+               !strcmp(end + 1, status == 2 ? usage : "");
     ok(good, "%s: refused in one line", what);
     if (!good)
         printf("# %d %s", got, text);

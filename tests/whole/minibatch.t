@@ -20,6 +20,7 @@ run() {
 right() { "$compare" grads "$work/$1.run/grads" "${2:-grads.safetensors}" && "$compare" loss "$work/$1.run/log.json" "${3:-$loss_value}"; }
 same() { "$compare" same "$first" "$work/$1.run/grads"; }
 said() { "$@" 2>&1 >/dev/null | sed 's/^.*error: //'; }
+hint="Try 'pipeline --help' for more information."
 
 ok "two stages" split_model model.onnx "$work/two" mixed:begin --loss "$loss" $extra
 ok "train" run two --microbatches 4 --output "similarity=$work/similarity.npy"
@@ -44,9 +45,11 @@ ok "PyTorch's loss and gradients" right pairs pairs.safetensors "$second_loss"
 is "1F1B does not do it" "$(said run two --schedule 1f1b)" "1f1b: rank 1, cell 1: 1B0 comes before 1F1 in cell 2, but the loss is one over the whole \
 minibatch: it needs every microbatch's forward before the first backward, as gpipe and loopedbfs have it"
 is "nor replicas" "$(said run two --dp 2 --ranks 4)" "--dp 2: the loss is one over the whole minibatch, which replicas would divide; use more ranks and \
-microbatches instead"
+microbatches instead
+$hint"
 is "nor passes" "$(said run two --accumulate 2 --microbatches 2)" "--accumulate 2: the loss is one over the whole minibatch, which passes would divide; \
-use --microbatches 4 in one pass"
+use --microbatches 4 in one pass
+$hint"
 said run two --batch 6 >"$work/said"
 ok "nor other rows" grep -q '^a step has 6 rows, but the loss over the minibatch is made for exactly 8: .*--loss-over minibatch=6$' "$work/said"
 is "rows that the model does not keep apart" "$(said "$ppsplit" -q ../contrast/model.onnx --loss output:mean --loss-over minibatch=8 -o "$work/none" | grep '^the model')" \
@@ -73,7 +76,8 @@ ok "valid: PyTorch's loss and gradients" right valid
 case_data .
 is "valid: of other rows, as eval says" "$(run valid --microbatches 4 --eval-every 1 "${data[@]/#--data/--eval-data}" | sed -n 's/.*eval_loss \([^ ]*\) .*/\1/p')" 3.776887
 is "valid: as eval does" "$("$work/valid/pipeline" eval "${data[@]}" | sed -n 's/mean loss \([^ ]*\) .*/\1/p')" 3.776887
-is "valid: a total is no data" "$(said run valid --data total=in.x.npy)" "--data total: the model has no such input; there are 'x', 'labels', 'mask'"
+is "valid: a total is no data" "$(said run valid --data total=in.x.npy)" "--data total: the model has no such input; there are 'x', 'labels', 'mask'
+$hint"
 ok "valid: in shapes of one row" split_model model.onnx "$work/one" b:begin --loss "$loss" $extra --rows 1
 ok "valid: trains" run one
 ok "valid: PyTorch's loss and gradients" right one
