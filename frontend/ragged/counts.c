@@ -75,6 +75,20 @@ ValueId ragged_counted(Core *c)
     return ragged_node(c);
 }
 
+/* The sizes to which such a value is expanded are known, or those that it has. */
+static void check_expanded(ImportState *s, const Import *im, const Ragged *r)
+{
+    const Shape sizes = low_shape(im->g, im->in[1]);
+    const int64_t rank = low_shape(im->g, im->in[0]).rank, n = shape_elements(&sizes);
+    for (int64_t i = 0; i < n; i++) {
+        const Extent *e = ragged_element(s, im->in[1], i);
+        const int64_t d = rank - n + i;
+        if (!ragged_is_known(e) && ((d != r->dim && d != r->also - 1) ||
+                                    !ragged_same_extent(e, ragged_extent(s, r->mask))))
+            refuse(im, 1, " of such a value to another such size");
+    }
+}
+
 /* Operand `input` has the sizes of a known value; numbers from 0 on are those of the places. */
 bool ragged_fill(ImportState *s, Import *im, Importer *fn)
 {
@@ -83,9 +97,12 @@ bool ragged_fill(ImportState *s, Import *im, Importer *fn)
     const ValueId sizes = im->in[input];
     const Ragged *r = ragged_find(s, sizes);
     int dim = -1;
-    if (expands && ragged_find(s, im->in[0])) {
-        if (r && ragged_find(s, im->in[0])->dim == COUNT)
+    const Ragged *of = expands ? ragged_find(s, im->in[0]) : NULL;
+    if (of) {
+        if (r && of->dim == COUNT)
             refuse(im, input, " of sizes to such a size");
+        if (r)
+            check_expanded(s, im, of);
         return false;
     }
     if (!r || (range && (!is_number(im, im->in[0], 0) || !is_number(im, im->in[2], 1))))

@@ -350,7 +350,9 @@ void ragged_import(ImportState *s, Import *im, Importer *fn)
         any |= r != NULL;
         two |= r && r->also;
     }
-    Rule *const rule = two && rules[im->op] != ragged_measure ? NULL : rules[im->op];
+    Rule *rule = rules[im->op];
+    if (two && rule != ragged_measure && rule != ragged_slice && rule != ragged_fill)
+        rule = NULL;
     if (!any || !rule || !rule(s, im, fn))
         lowered(s, im, fn);
     ragged_note_true(s, im);

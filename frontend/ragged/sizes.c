@@ -215,14 +215,18 @@ static void check_slice(ImportState *s, const Import *im, const Ragged *was)
     if (stepped)
         im_const_ints(im, 4, &steps, &m);
     for (int64_t i = 0; i < count; i++) {
-        if ((listed ? low_axis(im, axes[i], rank) : (int)i) != was->dim)
-            continue;
+        const int axis = listed ? low_axis(im, axes[i], rank) : (int)i;
+        const bool along = axis == was->dim || axis == was->also - 1;
         const Extent *end = im->nin > 2 ? ragged_element(s, im->in[2], i) : NULL;
         bool computed = im->nin > 2 && ragged_find(s, im->in[2]) && !ragged_is_known(end),
              whole = computed && ragged_same_extent(end, ragged_extent(s, was->mask));
         if (im->nin > 1 && ragged_find(s, im->in[1]) &&
             !ragged_is_known(ragged_element(s, im->in[1], i)))
             refuse(im, 1, " from such a size");
+        if (!along && computed)
+            refuse(im, 2, " of another dim to such a size");
+        if (!along)
+            continue;
         if (starts[i] < 0 || (stepped && steps[i] != 1) || (computed ? !whole : ends[i] < 0))
             refuse(im, 1, " along such a dim, counted from its end,");
     }
@@ -326,7 +330,7 @@ ValueId ragged_along(ImportState *s, ValueId x, int n, const int64_t *axes, cons
     int64_t known = 1;
     ValueId count = NONE;
     for (int i = 0; i < n; i++)
-        if (r && axes[i] == r->dim)
+        if (r && (axes[i] == r->dim || axes[i] == r->also - 1))
             count = g_cast(g, g_reshape(g, ragged_count(s, r->mask), &(Shape){0}), low_dtype(g, x));
         else
             known *= shape.d[axes[i]];

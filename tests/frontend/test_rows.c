@@ -388,9 +388,70 @@ static void test_attention(void)
     ok(!import_with(&m, "") && strstr(said, "along two dims"), "which is no output: %s", said);
 }
 
+static void number(M *m, const char *name, int64_t v)
+{
+    tensor(m, name, INT64, (int[]){1, 0}, &v, sizeof v);
+}
+
+/* Whole numbers of each place with each, along either dim: the mean is over those that are there. */
+static void test_each_mean(void)
+{
+    float x[8] = {3, 0, 90, 0, 1, 0, 90, 0};
+    bool mask[4] = {1, 0, 1, 0};
+    for (int axis = 0; axis < 2; axis++) {
+        M m = picked(FLOAT, "4,2");
+        Buf n = {0}, to = {0};
+        number(&m, "axis", axis);
+        node(&m, "Transpose", "keys", "u", "k", NULL, NULL);
+        node(&m, "MatMul", "each", "u k", "s", NULL, NULL);
+        node_begin(&n, "Cast", "whole", "s", "w", NULL, NULL);
+        put_string(&to, 1, "to");
+        put_int(&to, 3, INT64);
+        put_int(&to, 20, 2);
+        put_message(&n, 5, &to);
+        put_message(&m.graph, 1, &n);
+        node(&m, "ReduceMean", "mean", "w axis", "means", NULL, NULL);
+        node(&m, "ReduceSum", "sum", "means", "y", NULL, NULL);
+        value(&m, OUTPUT, "y", INT64, "1,1");
+        Graph *g = import_with(&m, "");
+        int64_t *y = g ? values(g, (void *[]){x, mask})[g->output.at[0]].data : NULL;
+        ok(y && *y == 6 + 2, "the mean along dim %d of each with each: %s", axis, g ? "" : said);
+    }
+}
+
+/* To the size of another mask: as long as that can be at most is not right. */
+static void test_other_size(void)
+{
+    static const char *const what[] = {"Slice of columns", "Slice", "Expand"};
+    for (int k = 0; k < 3; k++) {
+        M m = picked(FLOAT, "4,2");
+        value(&m, INPUT, "other", BOOL, "4");
+        number(&m, "zero", 0);
+        number(&m, "one", 1);
+        number(&m, "two", 2);
+        node(&m, "NonZero", "found2", "other", "f2", NULL, NULL);
+        node(&m, "Shape", "sizes", "f2", "n2", NULL, NULL);
+        node(&m, "Slice", "size", "n2 one two", "n", NULL, NULL);
+        node(&m, "Transpose", "keys", "u", "k", NULL, NULL);
+        node(&m, "MatMul", "each", "u k", "s", NULL, NULL);
+        node(&m, "Unsqueeze", "last", "s two", "s1", NULL, NULL);
+        if (k < 2)
+            node(&m, "Slice", "part", k ? "s zero n zero" : "u zero n one", "v", NULL, NULL);
+        else
+            node(&m, "Expand", "part", "s1 n", "v", NULL, NULL);
+        node(&m, "ReduceSum", "sum", k ? "v one" : "v", "r", NULL, NULL);
+        node(&m, "ReduceSum", "all", "r", "y", NULL, NULL);
+        value(&m, OUTPUT, "y", FLOAT, k < 2 ? "1,1" : "1,1,1");
+        ok(!import_with(&m, "") && strstr(said, "'part'"), "%s to another such size: %s", what[k],
+           said);
+    }
+}
+
 int main(void)
 {
     models_begin();
+    test_each_mean();
+    test_other_size();
     test_masked();
     test_attention();
     test_means();
