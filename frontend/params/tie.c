@@ -311,35 +311,45 @@ void tie_record(Arena *a, Recipe *r, Dtype t, Op op, double factor, double adden
     }
 }
 
-/* a and b of fewer numbers than make a line sure, where the file says what was done: a sum with a
- * number, of the operand or of its negative, or a multiple.  Of one number that one is whole. */
-static bool fit_few(const RawTensor *from, const RawTensor *t, int64_t n, double (*fn)(double),
-                    double *a, double *b)
+static bool fits(const RawTensor *from, const RawTensor *t, int64_t n, double (*fn)(double),
+                 double a, double b)
 {
-    const double y = raw_number(t, 0), v = fn(raw_number(from, 0)),
-                 factor[] = {1, -1, n > 1 ? y / v : nearbyint(y / v)},
-                 addend[] = {n > 1 ? y - v : nearbyint(y - v), n > 1 ? y + v : nearbyint(y + v), 0};
-    for (int way = 0; way < 3; way++) {
-        bool fits = isfinite(factor[way]) && factor[way] != 0;
-        *a = factor[way], *b = addend[way];
-        for (int64_t i = 0; i < n && fits; i++) {
-            const double want = raw_number(t, i), is = *a * fn(raw_number(from, i)) + *b;
-            fits = fabs(want - is) <= 1e-6 * fmax(fabs(want), fabs(*b));
-        }
-        if (fits)
-            return true;
+    for (int64_t i = 0; i < n; i++) {
+        const double want = raw_number(t, i), is = a * fn(raw_number(from, i)) + b;
+        if (!(fabs(want - is) <= 1e-6 * fmax(fabs(want), fabs(b))))
+            return false;
     }
-    return false;
+    return a != 0;
 }
 
-/* Does the file say that no more was done to a parameter, or to a row of it, than the function and
- * a line? */
-static bool explains(const Fx *x, const Trace *told, const TieFunction *f)
+/* a and b of fewer numbers than make a line sure, where the file says what was done to a parameter,
+ * or to a row of it: the function, and at most one sum or product.  More steps could be any line.
+ * A sum with one number is with a whole one, and only where its sign is sure: 2 of 3 are 3 - 1 and
+ * 5 - 3.  One number's product may be with itself. */
+static bool fit_few(const Fx *x, const Trace *told, const TieFunction *f, const RawTensor *from,
+                    const RawTensor *t, double *a, double *b)
 {
-    static const char *const line[] = {"neg", "add", "sub", "rsub", "mul", "div", "select", NULL};
-    return x->origin[told->use->init].entry.n == 1 && f->op != OP_Mul &&
-           fx_steps(x, told, line) + (f->step[0] ? fx_steps(x, told, f->step) : 0) ==
-               fx_steps(x, told, NULL);
+    static const char *const row[] = {"select", NULL}, *const product[] = {"mul", NULL},
+                                   *const plus[] = {"add", NULL},
+                                   *const sum[] = {"add", "sub", "rsub", "neg", NULL};
+    const int64_t n = shape_elements(&t->shape);
+    const uint32_t own = f->step[0] ? fx_steps(x, told, f->step) : 0,
+                   sums = fx_steps(x, told, sum), products = fx_steps(x, told, product);
+    const double y = raw_number(t, 0), v = f->fn(raw_number(from, 0));
+    int ways = 0;
+    if (x->origin[told->use->init].entry.n != 1 || f->op == OP_Mul || (f->op != OP_NONE && !own) ||
+        sums + products > 1 ||
+        own + sums + products + fx_steps(x, told, row) != fx_steps(x, told, NULL))
+        return false;
+    *a = products ? y / v : 1, *b = 0;
+    if (!sums)
+        return (n > 1 || !products) && fits(from, t, n, f->fn, *a, *b);
+    for (int sign = -1; sign <= 1; sign += 2) {
+        const double more = n > 1 ? y - sign * v : nearbyint(y - sign * v);
+        if (fits(from, t, n, f->fn, sign, more))
+            *a = sign, *b = more, ways++;
+    }
+    return ways == 1 && (*a > 0 || !fx_steps(x, told, plus));
 }
 
 /* t as a function of the numbers `from`, of a parameter or of a row of it; NULL: it is none. */
@@ -350,8 +360,7 @@ static Recipe *function_of(Fx *x, Recipe *r, const RawTensor *from, const RawTen
     for (size_t f = !linear; f < (linear ? 1 : TIE_FUNCTIONS); f++) {
         const TieFunction *is = &tie_functions[f];
         double factor, addend;
-        if (n < SURE ? told && explains(x, told, is) &&
-                           fit_few(from, t, n, is->fn, &factor, &addend)
+        if (n < SURE ? told && fit_few(x, told, is, from, t, &factor, &addend)
                      : fit_line(from, t, n, is->fn, &factor, &addend)) {
             tie_record(x->a, r, t->dtype, is->op, factor, addend);
             return r;

@@ -264,6 +264,34 @@ static void test_dynamo_rows(void)
        said);
 }
 
+/* One number: 1 - w of 1 may be w - 1, w * w of 3 may be w * 3 or w + 6, 2 * w + 1 may be w + 4. */
+static void test_dynamo_one_number(void)
+{
+    static const struct { float w, made; const char *name, *of; bool sure; } at[] = {
+        {1, 0, "sub", "['scalar_tensor', 'val_0', 'w']", false},
+        {.25f, .75f, "sub", "['scalar_tensor', 'val_0', 'w']", true},
+        {3, 9, "mul", "['w']", false},
+        {3, 7, "add", "['mul', 'val_0', 'w']", false},
+    };
+    for (int i = 0; i < 4; i++) {
+        M m = {0};
+        tensor(&m, "w", 1, (int[]){1, 0}, &at[i].w, sizeof(float));
+        tensor(&m, at[i].name, 1, (int[]){1, 0}, &at[i].made, sizeof(float));
+        folded_from(&m, at[i].name, at[i].of);
+        node(&m, "Mul", "node_w", "x w", "h", "['', 'mul_8']",
+             call("mul_8", "mul.Tensor", "%x, %p_w"));
+        const char *in = arena_printf(arena, "h %s", at[i].name),
+                   *args = arena_printf(arena, "%%h, %%%s", at[i].name);
+        node(&m, "Div", "node_y", in, "y", "['', 'div']", call("div", "div.Tensor", args));
+        Graph *g = import(&m,
+                          "\n# inputs\np_w: PARAMETER target='w'\nx: USER_INPUT\n# outputs\n",
+                          NULL);
+        ok(at[i].sure ? g && g->param.n == 1
+                      : !g && strstr(said, "a part of their gradient: w (as ") != NULL,
+           "%g made of one number %g: %s", (double)at[i].made, (double)at[i].w, said);
+    }
+}
+
 /* -exp(A_log) of two layers that begin alike is one initializer: it is made of the one that the file
  * has, and may be the other's there. */
 static void test_dynamo_equal_functions(void)
@@ -458,6 +486,7 @@ int main(void)
     test_dynamo_unused();
     test_dynamo_sinks();
     test_dynamo_rows();
+    test_dynamo_one_number();
     test_dynamo_number();
     test_dynamo_equal_functions();
     test_dynamo_tables();
