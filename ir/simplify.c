@@ -1,7 +1,9 @@
 /*
- * simplify.c - what graph_node() does not build: identities, reshapes of reshapes, slices of what was
- * only just joined, and copies that broadcasting makes superfluous.  No algebra on numbers: x * 1 stays, so bits and NaNs are the
- * model's. A constant whose slices along an axis are all equal (a mask baked with the batch's size)
+ * simplify.c - what graph_node() does not build: identities, reshapes of reshapes, slices of what
+ * was only just joined, and copies that broadcasting makes superfluous.  No algebra on numbers:
+ * x * 1 stays, so bits and NaNs are the model's.
+ *
+ * A constant whose slices along an axis are all equal (a mask baked with the batch's size)
  * is used with that axis collapsed to 1 by elementwise ops: what then depends on the number of rows
  * is only what must.
  */

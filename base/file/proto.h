@@ -1,6 +1,7 @@
 /*
- * proto.h - the wire format of protocol buffers, numbers written and messages read: fields of a message one by one, safe on any
- * bytes.  A field is a number and a kind; the caller knows what the numbers mean.  Needs libc only.
+ * proto.h - the wire format of protocol buffers, numbers written and messages read: fields of a
+ * message one by one, safe on any bytes.  A field is a number and a kind; the caller knows what the
+ * numbers mean.  Needs libc only.
  */
 #ifndef PP_PROTO_H
 #define PP_PROTO_H
