@@ -165,36 +165,30 @@ static ValueId by_place(Core *c, Ragged was)
 
 /* ---- the rules of core operations ---- */
 
-/* Does its rule know of values that have all places along two dims? */
-static bool of_two_dims(Op op)
-{
-    return op_reduces(op) || op == OP_ReduceMean || op == OP_Softmax || op == OP_LogSoftmax ||
-           op == OP_Reshape || op == OP_MatMul;
-}
-
 static ValueId of_places(Core *c, Ragged was)
 {
-    static CoreRule *const rules[OP_COUNT] = {
-#define REDUCED(op) [OP_##op] = ragged_reduce
+    /* two: it knows of values that have all places along two dims */
+    static const struct { CoreRule *apply; bool two; } rules[OP_COUNT] = {
+#define REDUCED(op) [OP_##op] = {ragged_reduce, true}
         REDUCED(ReduceSum),
         REDUCED(ReduceMean),
         REDUCED(ReduceMax),
         REDUCED(ReduceMin),
         REDUCED(ReduceProd),
-        REDUCED(ArgMax),
-        REDUCED(ArgMin),
-        [OP_Softmax] = ragged_softmax,
-        [OP_LogSoftmax] = ragged_softmax,
-        [OP_Concat] = ragged_concat,
-        [OP_Slice] = ragged_part,
-        [OP_Reshape] = ragged_reshape,
-        [OP_Gather] = ragged_gather,
-        [OP_GatherND] = ragged_gather,
-        [OP_ScatterElements] = ragged_scatter,
-        [OP_ScatterND] = ragged_scatter,
-        [OP_MatMul] = ragged_matmul,
+        [OP_ArgMax] = {ragged_reduce, false},
+        [OP_ArgMin] = {ragged_reduce, false},
+        [OP_Softmax] = {ragged_softmax, true},
+        [OP_LogSoftmax] = {ragged_softmax, true},
+        [OP_Concat] = {ragged_concat, false},
+        [OP_Slice] = {ragged_part, false},
+        [OP_Reshape] = {ragged_reshape, true},
+        [OP_Gather] = {ragged_gather, false},
+        [OP_GatherND] = {ragged_gather, false},
+        [OP_ScatterElements] = {ragged_scatter, false},
+        [OP_ScatterND] = {ragged_scatter, false},
+        [OP_MatMul] = {ragged_matmul, true},
     };
-    CoreRule *rule = was.also && !of_two_dims(c->n.op) ? NULL : rules[c->n.op];
+    CoreRule *rule = was.also && !rules[c->n.op].two ? NULL : rules[c->n.op].apply;
     ValueId y = rule ? rule(c, was) : NONE;
     return y == NONE ? by_place(c, was) : y;
 }
@@ -311,13 +305,18 @@ static bool divided(ImportState *s, Import *im, Importer *fn)
     return trips;
 }
 
-/* What reads sizes, or makes them. */
-static Rule *const rules[OP_COUNT] = {
-    [OP_NonZero] = ragged_non_zero, [OP_NonMaxSuppression] = ragged_suppress,
-    [OP_TopK] = ragged_topk,        [OP_Slice] = ragged_slice,
-    [OP_Split] = divided,           [OP_Shape] = ragged_measure,
-    [OP_Size] = ragged_measure,     [OP_ConstantOfShape] = ragged_fill,
-    [OP_Range] = ragged_fill,       [OP_Expand] = ragged_fill,
+/* What reads sizes, or makes them; two: also of values that have all places along two dims. */
+static const struct { Rule *apply; bool two; } rules[OP_COUNT] = {
+    [OP_NonZero] = {ragged_non_zero, false},
+    [OP_NonMaxSuppression] = {ragged_suppress, false},
+    [OP_TopK] = {ragged_topk, false},
+    [OP_Split] = {divided, false},
+    [OP_Slice] = {ragged_slice, true},
+    [OP_Shape] = {ragged_measure, true},
+    [OP_Size] = {ragged_measure, true},
+    [OP_ConstantOfShape] = {ragged_fill, true},
+    [OP_Range] = {ragged_fill, true},
+    [OP_Expand] = {ragged_fill, true},
 };
 
 /* Operand i as it is when the model is read: how many elements of a mask are true, computed of the
@@ -350,9 +349,7 @@ void ragged_import(ImportState *s, Import *im, Importer *fn)
         any |= r != NULL;
         two |= r && r->also;
     }
-    Rule *rule = rules[im->op];
-    if (two && rule != ragged_measure && rule != ragged_slice && rule != ragged_fill)
-        rule = NULL;
+    Rule *rule = two && !rules[im->op].two ? NULL : rules[im->op].apply;
     if (!any || !rule || !rule(s, im, fn))
         lowered(s, im, fn);
     ragged_note_true(s, im);

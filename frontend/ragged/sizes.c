@@ -140,7 +140,7 @@ static ValueId merged(Core *c, Ragged was, int64_t before)
     return marked(s, ragged_node(c), was);
 }
 
-/* The same elements in other dims: the dim is where as many elements are before it. */
+/* Of the same elements in other dims, where the dim is: as many elements are before it; or -1. */
 static int same_dim(const Shape *x, const Shape *y, int dim)
 {
     const int64_t before = shape_between(x, 0, dim);
